@@ -19,10 +19,13 @@ PYTEST := pytest -q --durations=25
 WORKERS := -n $(CORES) --dist loadfile --no-loadscope-reorder
 # of the processors of .ci/cpus.py
 CPUS ?= sse4 avx2 avx512
-NUMERIC := $(addprefix tests/, analysis backends contracts estimators noise problems solvers stan studies) \
-	$(wildcard $(addprefix tests/, test_chain*.py test_fit*.py test_integrate*.py test_minimize*.py test_own_loop.py \
-	test_posterior.py test_torch*.py test_trust.py test_worked_examples.py))
-ESTIMATORS := tests/estimators
+NUMERIC := $(addprefix tests/lowvar/, core vi integrals search) \
+	$(addprefix tests/lowvar_studies/, models functions integrals integrators peers reports) \
+	tests/lowvar/test_formulas.py \
+	$(addprefix tests/project/, test_results_without_times.py test_trust.py test_worked_examples.py)
+ESTIMATORS := $(addprefix tests/lowvar/integrals/, test_auto.py test_auto_coverage.py test_bfgs.py test_chain_coverage.py test_cross_fitting.py test_exact_integrators.py test_integral_objectives.py test_kernels.py test_neural_integrator.py test_simple_integrators.py) \
+	tests/lowvar/vi/test_gradient_extras.py \
+	tests/lowvar_studies/integrators/test_paper_integrators.py
 
 .DEFAULT_GOAL := report
 .PHONY: report results install test test-long test-cpus kernels test-mutants test-slurm test-slurm-long faults lint types workflow smoke wheel doctests unit pull check checkout push clean distclean help

@@ -16,10 +16,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+from lowvar.core.artifact import read_stamp
 from lowvar.errors import UserError
-from lowvar.runs.artifact import read_stamp
-from lowvar.studies import jobs
-from lowvar.studies.study import Study
+from lowvar_studies.jobs import commands as jobs
+from lowvar_studies.jobs.study import Study
 from lowvar_studies.yaml_files import read_yaml
 
 STAGES, CODE = ("runs", "results"), "src/"

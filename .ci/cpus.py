@@ -1,4 +1,4 @@
-"""Runs tests as on other processors: ``cpus.py SETTINGS COMMAND``, such as ``cpus.py 'sse4 avx2' pytest tests/noise``.
+"""Runs tests as on other processors: ``cpus.py SETTINGS COMMAND``, such as ``cpus.py 'sse4 avx2' pytest tests/lowvar``.
 
 The libraries choose the code of their sums and products by the processor: results differ in the last digits, and a test
 that passes on one processor may fail on another. A setting limits all of them to the instructions of one kind of

@@ -67,7 +67,7 @@ TOOLS = {"SVI": svi, "naive": fitted("naive"), "default": fitted(None)}
 
 def elbos(model, data, params, draws: int) -> list[float]:
     """The ELBO of each of ``params``, from the same ``draws``."""
-    from lowvar.problems.numpyro_model import from_numpyro
+    from lowvar.vi.numpyro.model import from_numpyro
 
     found = []
     for one in params:

@@ -25,9 +25,9 @@ SHARED = 1.0  # seconds of ten tasks at 500 shared points
 
 def borehole(size: str) -> list[dict]:
     """Error and time by method and number of points."""
-    from lowvar.estimators.integral.options import make
-    from lowvar.noise.integrals import draw
-    from lowvar.problems.integrals.catalogue import build
+    from lowvar.integrals.options import make
+    from lowvar_studies.integrals.catalogue import build
+    from lowvar_studies.integrals.samplers import draw
 
     repetitions, sizes = sized(size, 100, 20, 2), SIZES[: sized(size, None, 3, 1)]
     problem = build("borehole", None)
@@ -55,8 +55,8 @@ def bound(limits: dict, name: str, m: int) -> dict:
 
 def same_points(size: str) -> list[dict]:
     """Ten tasks at shared points."""
-    from lowvar.estimators.integral.options import make
-    from lowvar.problems.integrals.samples import Samples
+    from lowvar.integrals.options import make
+    from lowvar.integrals.samples import Samples
 
     rng, seconds, tasks, dim = np.random.default_rng(0), [], 10, 8
     m = sized(size, 500, 100, 20)
@@ -75,9 +75,9 @@ def coverage(size: str) -> list[dict]:
     """How often 95 % intervals contain the truth, also for integrands that do not suit a kernel."""
     import scipy.stats
 
-    from lowvar.estimators.integral.choosing.held_out import with_unseen
-    from lowvar.estimators.integral.options import make
-    from lowvar.problems.integrals.samples import Samples
+    from lowvar.integrals.choosing.held_out import with_unseen
+    from lowvar.integrals.options import make
+    from lowvar.integrals.samples import Samples
 
     def t_variance(rng):
         x = rng.standard_t(5, size=(100, 1))
@@ -134,7 +134,7 @@ def scores(size: str) -> list[dict]:
     """How often the test of the scores rejects them, in 2 dimensions and in 20."""
     import scipy.stats
 
-    from lowvar.estimators.integral.choosing.score_check import doubt
+    from lowvar.integrals.choosing.score_check import doubt
 
     def normal(factor=1.0, shift=0.0):
         def draw(rng, m, dim):

@@ -13,7 +13,7 @@ import re
 import numpy as np
 from common import REPOSITORY, arguments, write
 
-from lowvar.analysis.intervals import mean_interval
+from lowvar.core.intervals import mean_interval
 
 METHODS = ("cv", "joint_svrg", "joint_glm", "joint_glm_sigma")
 TASKS = {"mnist": METHODS, "tennis": METHODS, "ppca": METHODS[:2], "movielens": METHODS}  # ppca is not linear

@@ -30,7 +30,7 @@ SNES, PYCMA = 1.0, 3.0  # lower limits on the time of a peer's evaluation over t
 
 def problem(backend, dim: int):
     """The ellipsoid."""
-    from lowvar.problems.blackbox.catalogue import build
+    from lowvar_studies.functions.catalogue import build
 
     return build("ellipsoid", backend, dim=dim)
 
@@ -39,7 +39,7 @@ def starts(dim: int, runs: int) -> np.ndarray:
     """Starts ``(runs, dim)``."""
     import jax
 
-    from lowvar import backends
+    from lowvar.core import backend as backends
 
     start = problem(backends.get("jax"), dim).start
     return np.stack([np.asarray(start(key), float) for key in jax.random.split(jax.random.key(1), runs)])
@@ -47,8 +47,8 @@ def starts(dim: int, runs: int) -> np.ndarray:
 
 def made(name: str, backend, dim: int):
     """A search, its first state of a start, and one generation of it; evosax keeps its own best point."""
-    from lowvar.problems.blackbox.problem import open_ledger, record
-    from lowvar.solvers.search import SEARCH
+    from lowvar.search.problem import open_ledger, record
+    from lowvar.search.solvers import SEARCH
 
     f = problem(backend, dim)
     solver = SEARCH.get(name)(backend, f.domain)
@@ -71,7 +71,7 @@ def by_jax(name: str, dim: int, runs: int, generations: int) -> Case:
     """A loop of generations in one compiled program, mapped over runs."""
     import jax
 
-    from lowvar import backends
+    from lowvar.core import backend as backends
 
     solver, begun, generation = made(name, backends.get("jax"), dim)
 
@@ -95,7 +95,7 @@ def by_torch(name: str, dim: int, runs: int, generations: int) -> Case:
     import jax
     import torch
 
-    from lowvar import backends
+    from lowvar.core import backend as backends
 
     backend = backends.get("torch")
     solver, begun, generation = made(name, backend, dim)
@@ -125,8 +125,8 @@ def by_torch(name: str, dim: int, runs: int, generations: int) -> Case:
 
 def driven(label: str, dim: int, generations: int) -> Case:
     """Asked and told from Python."""
-    from lowvar.problems.blackbox.problem import Domain
-    from lowvar.solvers.search import SEARCH
+    from lowvar.search.problem import Domain
+    from lowvar.search.solvers import SEARCH
 
     (name, options), scales = DRIVEN[label], 10.0 ** (6 * np.arange(dim) / (dim - 1))
     x0 = starts(dim, 1)[0]
@@ -209,7 +209,7 @@ def reached(name, function, sd, dim, runs, target, budget) -> np.ndarray:
     import jax
     import jax.numpy as jnp
 
-    from lowvar import backends
+    from lowvar.core import backend as backends
 
     solver = made(name, backends.get("jax"), dim)[0]
 
@@ -238,8 +238,8 @@ def reached(name, function, sd, dim, runs, target, budget) -> np.ndarray:
 
 def reached_by_pycma(function, sd, dim, runs, target, budget) -> np.ndarray:
     """As ``reached``."""
-    from lowvar.problems.blackbox.problem import Domain
-    from lowvar.solvers.search import SEARCH
+    from lowvar.search.problem import Domain
+    from lowvar.search.solvers import SEARCH
 
     found, rng = np.full(runs, np.inf), np.random.default_rng(4)
     for i, (turn, moved, x0) in enumerate(zip(*instances(dim, runs), strict=True)):

@@ -80,7 +80,7 @@ def simulated(task: str, size: str) -> dict[str, np.ndarray]:
 
 def experiment_of(task: str):
     """The experiment that has a task, at the paper's scale."""
-    from lowvar.studies.load import load_experiment
+    from lowvar_studies.jobs.load import load_experiment
 
     name = "mlmc" if task in MLMC else f"joint_{task}"
     return load_experiment(Path(f"workflow/experiments/{name}.yaml"), "paper")
@@ -90,10 +90,10 @@ def built(task: str, size: str):
     """The problem of a task, its arrays, settings and model, and whether the data are simulated."""
     import jax
 
-    from lowvar.datasets.load import load
-    from lowvar.noise import named_key
-    from lowvar.problems.catalogue import build
-    from lowvar.problems.split import split
+    from lowvar.core.keys import named_key
+    from lowvar_studies.datasets.load import load
+    from lowvar_studies.models.catalogue import build
+    from lowvar_studies.models.split import split
 
     found = experiment_of(task)
     spec, dtype = found.model(task), "float32" if task in MLMC else found.dtype(task)
@@ -110,7 +110,7 @@ def built(task: str, size: str):
         settings = replace(settings, particles=100, batch_size=problem.N, step_sizes=(STILL,), schedule=None)
     else:
         settings = replace(settings, step_sizes=(STEP_SIZE,), batch_size=min(settings.batch_size, problem.N))
-    return problem, arrays, settings, importlib.import_module(f"lowvar.problems.{spec.model}").model, not there
+    return problem, arrays, settings, importlib.import_module(f"lowvar_studies.models.{spec.model}").model, not there
 
 
 def breast_cancer(size: str) -> dict[str, np.ndarray]:
@@ -127,8 +127,8 @@ def logistic(backend: str, size: str):
     """As ``built``, of breast cancer in batches of 5."""
     import jax
 
-    from lowvar.problems import logistic_regression
     from lowvar.vi.run.settings import Settings
+    from lowvar_studies.models import logistic_regression
 
     jax.config.update("jax_enable_x64", True)
     arrays = breast_cancer(size)
@@ -156,7 +156,7 @@ def lasting(name: str, advance, state, steps: int, size: str) -> Case:
 
 def ours(name: str, methods: dict, problem, settings, size: str) -> Case:
     """A run of a method, as experiments and ``fit`` make it."""
-    from lowvar.studies.variational.engine import build
+    from lowvar.vi.run.engine import build
     from lowvar.vi.run.settings import Method
 
     estimator, options, own = methods[name]
@@ -287,7 +287,7 @@ def timed(task: str, size: str) -> tuple[dict, list[Case], bool]:
 
 def applies(name: str, task: str, problem) -> bool:
     """Whether a method is timed on a task."""
-    from lowvar.problems.linear import LinearProblem
+    from lowvar.vi.linear import LinearProblem
 
     if task.startswith(LOGISTIC):
         return name in ("naive", "cv", "joint", "joint_svrg")

@@ -31,7 +31,7 @@ from thirty_cases.common import CASES
 from thirty_cases.page import COLUMNS, cells, tables
 
 import lowvar
-from lowvar.api.settings import BATCH, STEP_SIZE
+from lowvar.vi.settings import BATCH, STEP_SIZE
 
 STEPS, SEEDS = 5000, 3
 GRID = (0.003, 0.01, 0.03, 0.1)

@@ -9,7 +9,7 @@ import tempfile
 import traceback
 from pathlib import Path
 
-IMPORTED = ["lowvar.cli", "lowvar.user", "lowvar.studies.jobs", "lowvar.studies.variational.engine", "jax", "numpyro",
+IMPORTED = ["lowvar.cli", "lowvar.user", "lowvar_studies.jobs.commands", "lowvar.vi.run.engine", "jax", "numpyro",
             "pandas", "pyarrow.parquet", "matplotlib.figure", "snakemake.cli"]  # fmt: skip
 _FORK = multiprocessing.get_context("forkserver")
 _FORK.set_forkserver_preload(IMPORTED)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import lowvar
-from lowvar.solvers.search import SEARCH
+from lowvar.search.solvers import SEARCH
 
 DIM = 20
 X0 = np.ones(DIM)

@@ -2,8 +2,8 @@
 
 import warnings
 
+from lowvar.core import artifact
 from lowvar.errors import UserError
-from lowvar.runs import artifact
 
 DATA = {"bc": {"model": "logistic_regression", "dataset": "breast_cancer"}}
 GRADIENTS = {

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import yaml
 
-from lowvar.files import write_text
-from lowvar.studies import jobs as commands
-from lowvar.studies.common_spec import merged
+from lowvar.core.files import write_text
+from lowvar_studies.jobs import commands
+from lowvar_studies.jobs.common_spec import merged
 
 DOCS = Path(__file__).parents[1] / "docs"
 SCALE = "smoke"
@@ -112,8 +112,8 @@ def factory(family):
 
 def growth():
     """A problem of one's own: two targets, a derived quantity, facts for every picture."""
-    from lowvar.problems.integrals.normal import independent_normals
-    from lowvar.problems.integrals.problem import Truth
+    from lowvar_studies.integrals.normal import independent_normals
+    from lowvar_studies.integrals.problem import Truth
 
     times = np.arange(4.0)
 
@@ -144,7 +144,7 @@ PAGES = {
 @contextmanager
 def walked(family, folder):
     """The experiment of a family's page and its folder, run whole there by the functions behind the commands."""
-    from lowvar.datasets.prepare import prepare
+    from lowvar_studies.datasets.prepare import prepare
 
     content = merged(yaml.safe_load(blocks(PAGES[family], "yaml")[0]), ALSO[family])
     source, name = code(family)

@@ -1,6 +1,6 @@
 """A Taylor control variate with a coefficient."""
 
-from lowvar.estimators.gradient.base import Estimator, Properties, plus, stateless
+from lowvar.vi.estimators.base import Estimator, Properties, plus, stateless
 
 
 def damped_cv(problem, batches=None, coefficient: float = 0.5) -> Estimator:

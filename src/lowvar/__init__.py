@@ -6,18 +6,18 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from lowvar.api.decompose import Decomposition, decompose
-    from lowvar.api.fit import Fit, fit, load
-    from lowvar.api.integral import IntegralResult, integrate
-    from lowvar.api.joint_elbo import JointELBO
-    from lowvar.api.own_loop import batch_noise, estimator, problem
-    from lowvar.api.scores import scores
-    from lowvar.api.search import Generation, SearchResult, minimize
-    from lowvar.api.searcher import Searcher
-    from lowvar.datasets.rows import Parquet
+    from lowvar.core.rows import Parquet
     from lowvar.errors import UserError
-    from lowvar.problems.amortised import Amortised
-    from lowvar.problems.torch_model import TorchModel
+    from lowvar.integrals.integrate import IntegralResult, integrate
+    from lowvar.integrals.scores import scores
+    from lowvar.search.minimize import Generation, SearchResult, minimize
+    from lowvar.search.searcher import Searcher
+    from lowvar.vi.decompose import Decomposition, decompose
+    from lowvar.vi.fit import Fit, fit, load
+    from lowvar.vi.guides.amortised import Amortised
+    from lowvar.vi.joint_elbo import JointELBO
+    from lowvar.vi.own_loop import batch_noise, estimator, problem
+    from lowvar.vi.torch.model import TorchModel
 
 __version__ = "0.1.0"
 __all__ = [
@@ -45,17 +45,17 @@ __all__ = [
 ]
 
 _HOMES = {
-    **dict.fromkeys(("Decomposition", "decompose"), "api.decompose"),
-    **dict.fromkeys(("Fit", "fit", "load"), "api.fit"),
-    **dict.fromkeys(("IntegralResult", "integrate"), "api.integral"),
-    **dict.fromkeys(("Generation", "SearchResult", "minimize"), "api.search"),
-    **dict.fromkeys(("batch_noise", "estimator", "problem"), "api.own_loop"),
-    "JointELBO": "api.joint_elbo",
-    "Parquet": "datasets.rows",
-    "Searcher": "api.searcher",
-    "Amortised": "problems.amortised",
-    "TorchModel": "problems.torch_model",
-    "scores": "api.scores",
+    **dict.fromkeys(("Decomposition", "decompose"), "vi.decompose"),
+    **dict.fromkeys(("Fit", "fit", "load"), "vi.fit"),
+    **dict.fromkeys(("IntegralResult", "integrate"), "integrals.integrate"),
+    **dict.fromkeys(("Generation", "SearchResult", "minimize"), "search.minimize"),
+    **dict.fromkeys(("batch_noise", "estimator", "problem"), "vi.own_loop"),
+    "JointELBO": "vi.joint_elbo",
+    "Parquet": "core.rows",
+    "Searcher": "search.searcher",
+    "Amortised": "vi.guides.amortised",
+    "TorchModel": "vi.torch.model",
+    "scores": "integrals.scores",
     "UserError": "errors",
 }
 

@@ -169,7 +169,7 @@ def columns(descriptions: Mapping[str, str]) -> list[str]:
 
 
 def _estimators():
-    from lowvar.estimators import GRADIENT
+    from lowvar.vi.estimators import GRADIENT
 
     return columns({name: _estimates(name) for name in GRADIENT})
 
@@ -178,7 +178,7 @@ def _estimates(name):
     """The first line of an estimator's docstring, or why it cannot be used: it may be of another package."""
     import inspect
 
-    from lowvar.estimators import GRADIENT
+    from lowvar.vi.estimators import GRADIENT
 
     try:
         return (inspect.getdoc(GRADIENT.get(name)) or "").split("\n")[0]
@@ -188,12 +188,12 @@ def _estimates(name):
 
 # for `lowvar list`: a function that returns the names, and one that returns lines with their descriptions, if any
 _LISTS: dict[str, tuple[Callable[[], list[str]], Callable[[], list[str]] | None]] = {
-    "estimators": (listed("lowvar.estimators", "GRADIENT"), _estimators),
-    "searches": (listed("lowvar.solvers.search", "SEARCH"), None),
-    "integrators": (listed("lowvar.estimators", "INTEGRAL"), None),
-    "guides": (listed("lowvar.problems.guides", "GUIDES"), None),
-    "optimizers": (listed("lowvar.solvers.optimizers", "OPTIMIZERS"), None),
-    "backends": (listed("lowvar.backends", "BACKENDS"), None),
+    "estimators": (listed("lowvar.vi.estimators", "GRADIENT"), _estimators),
+    "searches": (listed("lowvar.search.solvers", "SEARCH"), None),
+    "integrators": (listed("lowvar.integrals", "INTEGRAL"), None),
+    "guides": (listed("lowvar.vi.guides.registry", "GUIDES"), None),
+    "optimizers": (listed("lowvar.core.optimizers", "OPTIMIZERS"), None),
+    "backends": (listed("lowvar.core.backend", "BACKENDS"), None),
 }
 
 
@@ -202,7 +202,7 @@ def _limit_threads(threads: int | None) -> int:
     number = whole("--threads", 1 if threads is None else threads, 1)
     if number > _MOST_THREADS:  # libraries crash without a word
         raise UserError(f"--threads {number}: it must be at most {_MOST_THREADS}")
-    from lowvar import xla
+    from lowvar.core import xla
 
     flag, flags = "--xla_cpu_multi_thread_eigen", xla.flags()
     if threads is not None or flag not in flags:
@@ -217,8 +217,8 @@ def configure(args: argparse.Namespace, *, backend: str, dtype: str) -> None:
     """Sets up the numerical libraries, from the options of ``device_options``."""
     import jax
 
-    from lowvar import xla
-    from lowvar.backends import get
+    from lowvar.core import xla
+    from lowvar.core.backend import get
 
     device = getattr(args, "device", "auto")
     jax.config.update("jax_enable_x64", dtype == "float64")

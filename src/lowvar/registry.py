@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from lowvar.core.files import sha256
 from lowvar.errors import UserError, check_known, require, unknown_name
-from lowvar.files import sha256
 
 _TYPES: dict[str, tuple[str, Any]] = {
     "bool": ("true or false", (bool, np.bool_)),

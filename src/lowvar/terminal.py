@@ -66,7 +66,7 @@ def _signals() -> Iterator[None]:
     """
 
     def leave(number: int, frame: FrameType | None) -> None:
-        if files := sys.modules.get("lowvar.files"):  # else no file is being written
+        if files := sys.modules.get("lowvar.core.files"):  # else no file is being written
             files.remove_unfinished()
         if number == signal.SIGINT:
             os.write(2, f"{_INTERRUPTED}\n".encode())

@@ -6,9 +6,9 @@ import json
 import sys
 from pathlib import Path
 
-from lowvar import npz
+from lowvar.core import npz
+from lowvar.core.files import all_or_none, sha256
 from lowvar.errors import UserError, unknown_name
-from lowvar.files import all_or_none, sha256
 
 
 def load_model(target: str):
@@ -38,10 +38,10 @@ def load_model(target: str):
 
 def decompose(args) -> None:
     """Runs ``lowvar.decompose`` with the command line's options; prints the summary, writes table and figure."""
-    from lowvar.api.decompose import decompose as call
     from lowvar.cli import OWN
-    from lowvar.files import write_text
-    from lowvar.runs import artifact
+    from lowvar.core import artifact
+    from lowvar.core.files import write_text
+    from lowvar.vi.decompose import decompose as call
 
     model, (arrays, _, digest) = load_model(args.target), npz.of_model(args.data)
     data = {name: value.astype(args.dtype) if value.dtype.kind == "f" else value for name, value in arrays.items()}
@@ -77,8 +77,8 @@ def integrate(args) -> None:
     """Runs ``lowvar.integrate`` on an npz with the command line's options, and prints its table."""
     import warnings
 
-    from lowvar.api.integral import integrate as call
-    from lowvar.files import write_text
+    from lowvar.core.files import write_text
+    from lowvar.integrals.integrate import integrate as call
 
     arrays, path = _arrays(args.samples), args.samples
     inputs = {}

@@ -73,11 +73,11 @@ def add(commands, lists) -> None:
     sub.add_argument("--page", action="store_true", help="print the page of all files and columns instead")
 
     lists |= {
-        "datasets": (listed("lowvar.datasets.catalogue", "DATASETS"), _datasets),
-        "models": (listed("lowvar.problems.catalogue", "MODELS"), None),
-        "functions": (listed("lowvar.problems.blackbox.catalogue", "FUNCTIONS"), None),
-        "integrals": (listed("lowvar.problems.integrals.catalogue", "PROBLEMS"), None),
-        "figures": (partial(_checked, "list figures", listed("lowvar.studies.load", "FIGURES")), None),
+        "datasets": (listed("lowvar_studies.datasets.catalogue", "DATASETS"), _datasets),
+        "models": (listed("lowvar_studies.models.catalogue", "MODELS"), None),
+        "functions": (listed("lowvar_studies.functions.catalogue", "FUNCTIONS"), None),
+        "integrals": (listed("lowvar_studies.integrals.catalogue", "PROBLEMS"), None),
+        "figures": (partial(_checked, "list figures", listed("lowvar_studies.jobs.load", "FIGURES")), None),
     }
 
 
@@ -108,8 +108,8 @@ def _result_options(sub):
 
 
 def _fetch(args):
-    from lowvar.datasets.catalogue import get
-    from lowvar.datasets.fetch import fetch
+    from lowvar_studies.datasets.catalogue import get
+    from lowvar_studies.datasets.fetch import fetch
 
     for dataset in [get(name) for name in args.datasets]:  # reports a wrong name before any download
         for path in fetch(dataset, raw=args.raw):
@@ -117,9 +117,9 @@ def _fetch(args):
 
 
 def _prepare(args):
-    from lowvar.datasets.catalogue import get
-    from lowvar.datasets.fetch import verify
-    from lowvar.datasets.prepare import prepare
+    from lowvar_studies.datasets.catalogue import get
+    from lowvar_studies.datasets.fetch import verify
+    from lowvar_studies.datasets.prepare import prepare
 
     if args.scaling == "lenet" and "lenet" in (dataset := get(args.dataset)).scalings:
         verify(dataset, args.raw)  # reports a missing file first
@@ -129,7 +129,7 @@ def _prepare(args):
 
 def _study(args, *where):
     """The study of a command; ``where`` are the folders of its results and data."""
-    from lowvar.studies.study import Study
+    from lowvar_studies.jobs.study import Study
 
     return Study.load(args.experiment, args.scale, *where)
 
@@ -146,7 +146,7 @@ def _run_job(args, kind):
 
 def _run(args):
     job = _run_job(args, "run")
-    from lowvar.studies import jobs
+    from lowvar_studies.jobs import commands as jobs
 
     more = {"checkpoints": args.checkpoints, "checkpoint_every": args.checkpoint_every}
     print(jobs.run(job, args.data, args.out, args.study, prepared=args.prepared, **more))
@@ -154,14 +154,14 @@ def _run(args):
 
 def _tune(args):
     job = _run_job(args, "tune")
-    from lowvar.studies import jobs
+    from lowvar_studies.jobs import commands as jobs
 
     more = {"checkpoints": args.checkpoints, "checkpoint_every": args.checkpoint_every}
     print(jobs.tune(job, args.data, args.out, **more))
 
 
 def _sample(args):
-    from lowvar.studies import jobs
+    from lowvar_studies.jobs import commands as jobs
 
     job = _study(args).job("sample", args.problem)
     configure(args, backend="jax", dtype="float64")
@@ -180,7 +180,7 @@ def _decompose(of_model, args):
 
 
 def _decompose_experiment(args):
-    from lowvar.studies import jobs
+    from lowvar_studies.jobs import commands as jobs
 
     args.experiment, args.scale = args.target, args.scale or "quick"
     study = _study(args)
@@ -197,7 +197,7 @@ def _decompose_experiment(args):
 
 
 def _table(args):
-    from lowvar.studies import jobs
+    from lowvar_studies.jobs import commands as jobs
 
     if not args.seconds:
         configure(args, backend="jax", dtype="float64")
@@ -206,20 +206,20 @@ def _table(args):
 
 
 def _figure(args):
-    from lowvar.studies import jobs
+    from lowvar_studies.jobs import commands as jobs
 
     for path in jobs.figure(_study(args, args.results, args.data), args.kind):
         print(path)
 
 
 def _claims(args):
-    from lowvar.studies import jobs
+    from lowvar_studies.jobs import commands as jobs
 
     print(jobs.claims(_study(args, args.results, args.data), args.claims))
 
 
 def _keep(args):
-    from lowvar.studies.keep import keep
+    from lowvar_studies.reports.keep import keep
 
     for path in keep(_study(args, args.results, args.data), args.out):
         print(path)
@@ -228,15 +228,15 @@ def _keep(args):
 def _schema(args):
     import json
 
-    from lowvar.studies.load import json_schema
-    from lowvar.studies.schema import page
+    from lowvar_studies.jobs.load import json_schema
+    from lowvar_studies.reports.schema import page
 
     print(page().rstrip("\n") if args.page else json.dumps(json_schema(), indent=2))
 
 
 def _datasets():
     """The data sets with their scalings and titles."""
-    from lowvar.datasets.catalogue import DATASETS
+    from lowvar_studies.datasets.catalogue import DATASETS
 
     scalings = {name: ", ".join(one.scalings) for name, one in DATASETS.items()}
     width = max(map(len, scalings.values()))

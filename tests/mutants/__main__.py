@@ -103,7 +103,7 @@ class Copy:
 def located(test: str) -> list[str]:
     """pytest's arguments for ``name.py`` or ``name.py:expression``: a file of tests, or of the source with doctests."""
     name, _, expression = test.partition(":")
-    under = "tests" if Path(name).name.startswith("test_") else "src/lowvar"
+    under = "tests" if Path(name).name.startswith("test_") else "src"
     found = [one.relative_to(ROOT).as_posix() for one in (ROOT / under).rglob(Path(name).name)]
     found = [one for one in found if one.endswith(f"/{name}")]
     if len(found) != 1:

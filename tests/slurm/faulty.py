@@ -39,7 +39,7 @@ if fault == "memory":
 elif fault == "cancel" and first:
     time.sleep(10_000)
 elif fault == "hang" and first:
-    from lowvar.runs import loop
+    from lowvar.core import loop
 
     save = loop._save
 

@@ -11,12 +11,12 @@ from typing import Annotated, Literal
 
 import pydantic
 
-from lowvar.datasets.catalogue import DATASETS
-from lowvar.datasets.prepare import SCALINGS
 from lowvar.errors import UserError, of_place, unknown_name
+from lowvar_studies.datasets.catalogue import DATASETS
+from lowvar_studies.datasets.prepare import SCALINGS
+from lowvar_studies.jobs.common_spec import NAME, SCALES, validated
+from lowvar_studies.jobs.study import KINDS, Study
 from lowvar_studies.yaml_files import read_yaml
-from lowvar.studies.common_spec import NAME, SCALES, validated
-from lowvar.studies.study import KINDS, Study
 from snakemake.exceptions import WorkflowError
 
 
@@ -280,7 +280,7 @@ def gpus(w):
 
 def check_published():
     """Ends with a sentence if a report would show a file that is not what was made."""
-    from lowvar.studies import jobs
+    from lowvar_studies.jobs import commands as jobs
 
     for name in {*PARAMS.experiments, *STUDIES.keys() & set(sys.argv)}:
         if found := jobs.check(STUDIES[name]):

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
+from lowvar.core.files import write_bytes
 from lowvar.errors import UserError
-from lowvar.files import write_bytes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -66,7 +66,7 @@ def search_contract(method: str | Callable[..., Any], **options: Any) -> type:
 
 def integrator_contract(method: str | Callable[..., Any], **options: Any) -> type:
     """A class of tests of the declared properties of an integrator ``(**options) -> Integrator``."""
-    from lowvar.estimators import INTEGRAL
+    from lowvar.integrals import INTEGRAL
     from lowvar.testing.integrators import IntegratorContract
 
     return _contract(IntegratorContract, INTEGRAL, method, options)

@@ -8,15 +8,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lowvar import backends
-from lowvar.estimators import GRADIENT
-from lowvar.noise import Noise, independent, named_key, reshuffled, sampler
-from lowvar.problems.designs import Dense
-from lowvar.problems.linear import linear, standard_normal
-from lowvar.problems.links import Bernoulli
-from lowvar.problems.variational import VariationalProblem
-from lowvar.solvers.descent import descend
-from lowvar.solvers.optimizers import optimizer
+from lowvar.core import backend as backends
+from lowvar.core.gaussian import independent
+from lowvar.core.keys import named_key
+from lowvar.core.optimizers import optimizer
+from lowvar.vi.batches import reshuffled
+from lowvar.vi.descent import descend
+from lowvar.vi.designs import Dense
+from lowvar.vi.estimators import GRADIENT
+from lowvar.vi.linear import linear, standard_normal
+from lowvar.vi.links import Bernoulli
+from lowvar.vi.sampler import Noise, sampler
+from lowvar.vi.variational import VariationalProblem
 
 N, DIM, BATCH = 7, 2, 3  # the last batch of an epoch is short
 

@@ -12,15 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lowvar import backends
+from lowvar.core import backend as backends
+from lowvar.core.gaussian import antithetic, independent
+from lowvar.core.optimizers import optimizer
 from lowvar.errors import UserError
-from lowvar.estimators import GRADIENT
-from lowvar.noise import Noise, antithetic, iid, independent, reshuffled, sampler
 from lowvar.registry import label
-from lowvar.solvers.descent import descend
-from lowvar.solvers.optimizers import optimizer
-from lowvar.studies.variational import engine
-from lowvar.testing.enumerable import (
+from lowvar.testing.enumerable import (  # fmt: skip
     BATCH,
     costly,
     costly_linear,
@@ -31,8 +28,13 @@ from lowvar.testing.enumerable import (
     params,
     problem,
     run,
-)  # fmt: skip
+)
+from lowvar.vi.batches import iid, reshuffled
+from lowvar.vi.descent import descend
+from lowvar.vi.estimators import GRADIENT
+from lowvar.vi.run import engine
 from lowvar.vi.run.settings import Method, Settings
+from lowvar.vi.sampler import Noise, sampler
 
 
 def operations(compiled):

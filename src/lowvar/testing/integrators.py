@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lowvar.estimators.integral.base import FLAGS
-from lowvar.estimators.integral.options import make
-from lowvar.problems.integrals.samples import Samples
+from lowvar.integrals.base import FLAGS
+from lowvar.integrals.options import make
+from lowvar.integrals.samples import Samples
 from lowvar.registry import label
 
 # settings that shorten lowvar's slow integrators, and change none of the properties

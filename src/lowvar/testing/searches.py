@@ -9,13 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lowvar import backends
+from lowvar.core import backend as backends
+from lowvar.core.keys import named_key
 from lowvar.errors import UserError
-from lowvar.noise import named_key
-from lowvar.problems.blackbox.problem import KINDS, Domain
 from lowvar.registry import label
-from lowvar.solvers.search import SEARCH
-from lowvar.solvers.search.ask_tell import Search, generation
+from lowvar.search.problem import KINDS, Domain
+from lowvar.search.solvers import SEARCH
+from lowvar.search.solvers.ask_tell import Search, generation
 
 DIM, CHOICES = 20, 3
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lowvar.errors import UserError
-from lowvar.estimators.gradient.schedules import Schedule
 from lowvar.registry import label
+from lowvar.vi.estimators.schedules import Schedule
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,8 @@ class Settings:
         batch_size: data rows of a batch, at most N.
         epochs: length of the runs.
         optimizer: ``"sgd"`` or ``"adam"``.
-        batches: how rows are drawn, see ``noise.batches``.
-        noise: scheme of the particles, see ``noise.gaussian``.
+        batches: how rows are drawn, see ``vi.batches``.
+        noise: scheme of the particles, see ``core.gaussian``.
         particles: particles of a batch.
         initial: the start where a caller gives none, see ``VariationalProblem.initial``.
         repetitions: independent noise and starts.

@@ -1,1 +1,0 @@
-"""Variance decomposition and its report."""

@@ -1,1 +1,0 @@
-"""Public interface: Bayesian models (``variational``), black-box search (``search``, ``searcher``), ``integral``."""

@@ -1,0 +1,166 @@
+"""The one reader of npz files: every byte checked, whatever has happened to the file."""
+
+import errno
+import hashlib
+import io
+import keyword
+import os
+import zipfile
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from lowvar.errors import UserError
+
+_RATIO = 1100  # deflate compresses at most 1032 times
+_HOW = "write it with numpy.savez(path, x=x, y=y)"
+
+
+class Damaged(ValueError):
+    """An npz that cannot be read; the message is the reason."""
+
+
+def read(source: str | os.PathLike | IO[bytes]) -> dict[str, np.ndarray]:
+    """The arrays of an npz, read without pickle.
+
+    Args:
+        source: path, or a stream that can seek, which is read from its start.
+
+    Raises:
+        Damaged: no zip archive, a member whose checksum or length is not that of its content, a header that does not
+            fit its member, or an array of Python objects.
+        OSError: the file cannot be opened or read.
+
+    >>> stream = io.BytesIO()
+    >>> np.savez(stream, x=np.arange(3))
+    >>> read(stream)
+    {'x': array([0, 1, 2])}
+    >>> read(io.BytesIO(stream.getvalue()[:-1]))
+    Traceback (most recent call last):
+    lowvar.core.npz.Damaged: it is not a zip archive, or it is cut off
+    """
+    if isinstance(source, str | os.PathLike):
+        with Path(source).open("rb") as stream:
+            return read(stream)
+    length = source.seek(0, io.SEEK_END)
+    source.seek(0)
+    arrays: dict[str, np.ndarray] = {}
+    where = ""
+    try:
+        with zipfile.ZipFile(source) as archive:
+            for member in archive.infolist():
+                name = member.filename.removesuffix(".npy")
+                if name in arrays:
+                    raise Damaged(f"it has two arrays {name!r}")
+                where = f"array {name!r}: "
+                arrays[name] = _array(archive, member, name, length)
+    except Damaged:
+        raise
+    except OSError as error:
+        if error.errno not in (None, errno.EINVAL):  # not of a place that is outside of the file
+            raise
+        raise Damaged(f"{where}it is cut off") from error
+    except zipfile.BadZipFile as error:
+        checksum = "CRC" in str(error)
+        raise Damaged(f"{where}wrong checksum" if checksum else "it is not a zip archive, or it is cut off") from error
+    except Exception as error:  # zipfile and NumPy raise a dozen kinds of errors for invalid bytes
+        raise Damaged(where + (" ".join(str(error).split()) or type(error).__name__)) from error
+    return arrays
+
+
+def of_model(path: str | os.PathLike) -> tuple[dict[str, np.ndarray], np.ndarray | None, str]:
+    """The arrays of an npz that are arguments of a model.
+
+    Returns:
+        Numeric arrays by the model's keyword, without NaN or infinity; the array ``meta``, where `prepare` writes its
+        metadata, if there is one; and the SHA-256 of the file, in hexadecimal.
+
+    Raises:
+        UserError: the file is missing, not an npz, truncated or damaged; an array is not numeric, has NaN or
+            infinity, or has a name that is not a valid keyword.
+    """
+    path = Path(path)
+    try:
+        with path.open("rb") as stream:
+            digest = hashlib.file_digest(stream, "sha256").hexdigest()
+            arrays = _archive(stream, path)
+    except FileNotFoundError as error:
+        raise UserError(f"{path} does not exist: `lowvar prepare` writes such files, or {_HOW}") from error
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror or error}; it should be a readable npz file") from error
+    meta = arrays.pop("meta", None)
+    if not arrays:
+        raise UserError(f"{path} holds no arrays: {_HOW}")
+    for name, array in arrays.items():
+        if not name.isidentifier() or keyword.iskeyword(name):
+            raise UserError(f"{path}: the name {name!r} cannot be an argument of a model; rename the array")
+        if array.dtype.kind not in "biufc":
+            raise UserError(f"{path}: array {name!r} has dtype {array.dtype}; it should be numeric")
+        check_finite(name, array, str(path))
+    return arrays, meta, digest
+
+
+def check_finite(name: str, array: np.ndarray, where: str) -> None:
+    """Rejects NaN and infinity, with the position of the first one (counted from 0).
+
+    >>> check_finite("x", np.array([[0.0, 1.0], [np.nan, 2.0]]), "claims.npz")
+    Traceback (most recent call last):
+    lowvar.errors.UserError: claims.npz: array 'x' has nan at [1, 0] (1 such value of 4); every value ...
+    """
+    if array.dtype.kind not in "fc":
+        return
+    bad = ~np.isfinite(array)
+    count = int(np.count_nonzero(bad))
+    if count:
+        first = np.unravel_index(int(np.argmax(bad)), array.shape)
+        place = f" at [{', '.join(str(int(i)) for i in first)}]" if array.ndim else ""
+        raise UserError(
+            f"{where}: array {name!r} has {array[first]}{place} ({count} such "
+            f"value{'s' if count > 1 else ''} of {array.size}); every value should be finite"
+        )
+
+
+def _archive(stream: IO[bytes], path: Path) -> dict[str, np.ndarray]:
+    """All arrays of the file."""
+    stream.seek(0)
+    if not zipfile.is_zipfile(stream):
+        raise UserError(f"{path} is not an npz file, or a truncated one: {_HOW}")
+    try:
+        return read(stream)
+    except Damaged as error:
+        raise UserError(f"{path} is damaged, or no npz of numbers: {error}; {_HOW}") from error
+
+
+def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str, length: int) -> np.ndarray:
+    if member.filename == name:
+        raise Damaged(f"{name!r} is not an array")
+    if member.compress_size > length or member.file_size > _RATIO * member.compress_size + _RATIO:
+        raise Damaged(f"array {name!r} is longer than the file")
+    with archive.open(member) as stream:
+        shape, fortran, dtype = _header(stream, name)
+        if dtype.hasobject:
+            raise Damaged(f"array {name!r} holds Python objects")
+        count = 1
+        for size in shape:
+            count *= size
+        held = member.file_size - stream.tell()
+        if min(shape, default=0) < 0 or count * dtype.itemsize != held:
+            raise Damaged(f"array {name!r} has {held} bytes, and its header has shape {shape} of {dtype}")
+        content: Any = np.empty(held, np.uint8)
+        view, filled = memoryview(content), 0
+        while filled < held and (read := stream.readinto(view[filled:])):
+            filled += read
+        if filled < held or stream.read(1):  # the end of a member checks its checksum
+            raise Damaged(f"array {name!r} is cut off")
+    return np.ndarray(shape, dtype, content if held else None, order="F" if fortran else "C")
+
+
+def _header(stream: Any, name: str) -> tuple[tuple[int, ...], bool, np.dtype]:
+    """Shape, order and dtype."""
+    version = np.lib.format.read_magic(stream)
+    if version == (1, 0):
+        return np.lib.format.read_array_header_1_0(stream)
+    if version == (2, 0):
+        return np.lib.format.read_array_header_2_0(stream)
+    raise Damaged(f"array {name!r} has version {version} of the npy format")

@@ -1,1 +1,0 @@
-"""Estimators of the gradient of a negative ELBO."""

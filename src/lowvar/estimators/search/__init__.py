@@ -1,1 +1,0 @@
-"""Search gradients: gradients of ``E_p f`` with respect to the parameters of the distribution ``p``."""

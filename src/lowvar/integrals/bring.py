@@ -1,0 +1,223 @@
+"""A user's own samples, scores and values, checked and converted to ``Samples``."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from lowvar.errors import UserError
+from lowvar.integrals.chain_checks import chain_notes
+from lowvar.integrals.choosing.score_check import RELIABLE, doubt
+from lowvar.integrals.draws import check_chains
+from lowvar.integrals.samples import Samples
+
+_FEWEST = 3  # points of a task
+_SMALL = 1e-120  # squares of smaller numbers underflow, or nearly
+
+
+def bring(samples: Any, scores: Any, values: Any, *, chain: bool) -> tuple[Samples, list[str]]:
+    """``Samples`` of one repetition, and notes on them.
+
+    Args:
+        samples: points ``(m, d)`` or ``(m,)``, or a list of such arrays, one for each task.
+        scores: arrays of the same shapes.
+        values: ``(m,)`` or ``(m, T)``, or a list of arrays ``(m_t,)``.
+        chain: the points are successive states of Markov chains.
+
+    Raises:
+        UserError: inconsistent shapes, too few points, values that are not finite.
+    """
+    lists = isinstance(values, (list, tuple)) and isinstance(samples, (list, tuple))
+    separate = lists and _ragged(samples) and all(np.ndim(array) for array in values)
+    if separate:
+        inputs = {"samples": samples, "scores": scores, "values": values}
+        for name, task_values in inputs.items():
+            if not isinstance(task_values, (list, tuple)) or len(task_values) != len(samples):
+                raise UserError(f"{name}: give a list of {len(samples)} arrays, one for each task, as for samples")
+        tasks = [_task(*arrays, f"[{t}]", chain) for t, arrays in enumerate(zip(samples, scores, values, strict=True))]
+        points, slopes, task_values, noted = zip(*tasks, strict=True)
+        notes = [note for of_task in noted for note in of_task]
+        for t, array in enumerate(task_values):
+            if array.ndim != 1:
+                raise UserError(f"values[{t}]: its shape is {array.shape}; with a list of tasks it must be (m,)")
+    else:
+        one_set, set_scores, value, notes = _task(samples, scores, values, "", chain)
+        if value.ndim not in (1, 2):
+            raise UserError(f"values: their shape is {value.shape}; it must be (m,) or (m, T)")
+        columns = value[:, None] if value.ndim == 1 else value
+        task_values = [np.ascontiguousarray(column) for column in columns.T]
+        points, slopes = [one_set] * len(task_values), [set_scores] * len(task_values)
+        if not task_values:
+            raise UserError("values: the array has no columns; give one for each integrand")
+    for t, (x, score, value) in enumerate(zip(points, slopes, task_values, strict=True)):
+        _check_task(x, score, value, f"[{t}]" if separate else "")
+    if len({x.shape[1] for x in points}) > 1:
+        raise UserError(f"samples: tasks have {[x.shape[1] for x in points]} dimensions; they must agree (axis 1)")
+    if (
+        separate
+        and all(np.array_equal(x, points[0]) for x in points)
+        and all(np.array_equal(score, slopes[0]) for score in slopes)
+    ):
+        separate = False  # a list of the same samples
+    result = Samples(
+        tuple(x[None] for x in points), tuple(s[None] for s in slopes), tuple(v[None] for v in task_values),
+        shared=not separate, chain=chain,
+    )  # fmt: skip
+    return result, notes + doubts(result)
+
+
+def doubts(samples: Samples) -> list[str]:
+    """Notes on scores that seem to belong to another density, and on constant coordinates.
+
+    Args:
+        samples: of one repetition.
+    """
+    notes = []
+    for t in range(1 if samples.shared else samples.tasks):
+        where = "" if samples.shared else f"[{t}]"
+        x, score = samples.points[t][0], samples.scores[t][0]
+        if (still := np.ptp(x, axis=0) == 0).any():
+            notes.append(f"samples{where}: coordinate {int(still.argmax())} does not vary")
+        if (doubted := doubt(x, score, samples.chain)) is not None:
+            notes.append(f"scores{where}: {doubted}")
+        elif len(x) < RELIABLE:
+            notes.append(f"scores{where}: {len(x)} samples are too few to test them reliably")
+    return notes
+
+
+def without_copies(samples: Samples) -> tuple[Samples, int]:
+    """The samples without duplicate points (rejected proposals of a chain), and the number removed.
+
+    Kernel methods interpolate: a duplicate adds no information and makes their linear system singular.
+
+    Raises:
+        UserError: two values or scores at one point, or fewer than three different points.
+    """
+    kept = []
+    for t, (x, score, value) in enumerate(zip(samples.points, samples.scores, samples.values, strict=True)):
+        _, first, back = np.unique(x[0], axis=0, return_index=True, return_inverse=True)
+        kept.append(first)
+        owner = first[back.ravel()]
+        where = f"[{t}]" if samples.tasks > 1 else ""
+        for name, array in (("values", value[0]), ("scores", score[0])):
+            differs = np.flatnonzero((array[owner] != array).reshape(len(array), -1).any(axis=1))
+            if len(differs):
+                row = int(differs[0])
+                raise UserError(
+                    f"{name}{where}: rows {int(owner[row])} and {row} differ, though their samples are equal; a "
+                    "function has one value at each point"
+                )
+        if len(first) < _FEWEST:
+            raise UserError(f"samples{where}: only {len(first)} of {x.shape[1]} are distinct; at least 3 are needed")
+    dropped = sum(x.shape[1] - len(rows) for x, rows in zip(samples.points, kept, strict=True))
+    if samples.shared:
+        dropped //= samples.tasks
+    if not dropped:
+        return samples, 0
+
+    def pick(arrays):
+        return tuple(array[:, np.sort(rows)] for array, rows in zip(arrays, kept, strict=True))
+
+    return Samples(pick(samples.points), pick(samples.scores), pick(samples.values), samples.shared), dropped
+
+
+def _task(samples: Any, scores: Any, values: Any, where: str, chain: bool) -> tuple[Any, Any, np.ndarray, list[str]]:
+    """Points and scores ``(m, d)``, values ``(m,)`` or ``(m, T)``, with concatenated chains, and notes on these."""
+    values = real_array(values, f"values{where}")
+    if not chain:
+        return _points(samples, f"samples{where}"), _points(scores, f"scores{where}"), values, []
+    samples, scores = real_array(samples, f"samples{where}"), real_array(scores, f"scores{where}")
+    if samples.ndim == 2 and samples.shape == values.shape and values.shape[0] < values.shape[1]:
+        raise UserError(
+            f"samples{where}: with shape {values.shape} they are {values.shape[0]} points of {values.shape[1]} "
+            f"coordinates; for chains of a scalar give samples{where}[..., None] and scores{where}[..., None]"
+        )
+    if samples.ndim == 3 and scores.shape == samples.shape:
+        leading = samples.shape[:2]
+        check_chains(leading)
+        notes = chain_notes(samples, where)
+        if values.ndim in (2, 3) and values.shape[:2] == leading:
+            values = values.reshape(-1, *values.shape[2:])
+        elif len(values) != leading[0] * leading[1]:
+            raise UserError(
+                f"values{where}: their shape is {values.shape}; with samples {samples.shape} it must be {leading} or "
+                f"{leading} + (T,)"
+            )
+        return samples.reshape(-1, samples.shape[2]), scores.reshape(-1, samples.shape[2]), values, notes
+    if samples.ndim == 3:
+        raise UserError(
+            f"scores{where}: their shape is {scores.shape}, but samples{where} have {samples.shape}; there must be a "
+            "score for each coordinate of each sample"
+        )
+    return _points(samples, f"samples{where}"), _points(scores, f"scores{where}"), values, []
+
+
+def _ragged(samples: Sequence[Any]) -> bool:
+    """Whether a list has an array for each task, rather than numbers or rows."""
+    return all(
+        (hasattr(one, "shape") and len(one.shape)) or (isinstance(one, (list, tuple)) and np.ndim(one) == 2)
+        for one in samples
+    )
+
+
+def real_array(value: Any, name: str) -> np.ndarray:
+    """A NumPy float64 array from NumPy, JAX or PyTorch."""
+    if isinstance(value, (list, tuple)):
+        value = [one.detach().cpu() if hasattr(one, "detach") else one for one in value]
+    if hasattr(value, "detach"):
+        value = value.detach().cpu().double().numpy()
+    if value is None:
+        raise UserError(f"{name}: None is not an array of numbers")
+    if np.ma.isMaskedArray(value):
+        raise UserError(f"{name}: the array is masked; remove the masked samples")
+    try:
+        if np.iscomplexobj(value):
+            advice = "integrate real and imaginary parts as two integrands"
+            raise UserError(f"{name}: the numbers are complex; {advice if 'values' in name else 'they must be real'}")
+        if (dtype := np.asarray(value).dtype).kind in "USmM":
+            raise UserError(f"{name}: cannot be converted to an array of numbers: its entries are {dtype}")
+        array = np.array(value, dtype=np.float64)  # a copy: the method may keep it, and the original may be read-only
+    except UserError:
+        raise
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise UserError(f"{name}: cannot be converted to an array of numbers: {error}") from error
+    bad = ~np.isfinite(array)
+    if bad.any():
+        at = tuple(int(i) for i in np.argwhere(bad)[0])
+        raise UserError(f"{name}: {array[at]} at {list(at)}; all {array.size} numbers must be finite")
+    return array
+
+
+def _points(value: Any, name: str) -> np.ndarray:
+    array = real_array(value, name)
+    if array.ndim == 1:
+        array = array[:, None]
+    if array.ndim != 2:
+        several = f": set chain=True, or give {name}.reshape(-1, {array.shape[-1]})" if array.ndim == 3 else ""
+        raise UserError(f"{name}: the shape is {array.shape}; it must be (m, d){several}")
+    if array.shape[1] < 1:
+        raise UserError(f"{name}: the shape is {array.shape}; there must be at least one dimension (axis 1)")
+    return array
+
+
+def _check_task(x, score, value, where):
+    if score.shape != x.shape:
+        axis = 0 if score.shape[0] != x.shape[0] else 1
+        raise UserError(
+            f"scores{where}: axis {axis} has {score.shape[axis]} entries, samples{where} have {x.shape[axis]}; "
+            "there must be a score for each coordinate of each sample"
+        )
+    if value.shape[0] != x.shape[0]:
+        raise UserError(
+            f"values{where}: axis 0 has {value.shape[0]} entries, samples{where} have {x.shape[0]}; "
+            "there must be a value for each sample"
+        )
+    if len(x) < _FEWEST:
+        raise UserError(f"samples{where}: {len(x)} points are too few; at least {_FEWEST} are needed")
+    for name, array in (("samples", x), ("scores", score), ("values", value)):
+        size = np.abs(array - array[0] if name == "values" else array).max()
+        if size and not _SMALL < size < 1 / _SMALL:
+            raise UserError(
+                f"{name}{where}: squares of numbers of size {size:.0e} overflow or underflow: divide the numbers by a "
+                "constant, and multiply the results by it"
+            )

@@ -1,0 +1,150 @@
+"""The integrator that chooses: cross-fitted candidates, and the one whose held-out residuals are smallest."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from lowvar.errors import TooFewPoints, UserError, whole
+from lowvar.integrals.base import IntegralProperties, Integrals, Integrator
+from lowvar.integrals.chains import HALF
+from lowvar.integrals.choosing.candidates import WITHOUT_KERNELS, kernels_run, methods, scores_fail
+from lowvar.integrals.choosing.cross_fitting import CrossFit, cross_fit
+from lowvar.integrals.choosing.held_out import GAIN, each, floor, judge, may_jump, negligible
+from lowvar.integrals.choosing.kinds import in_order, kind_of, stacked, strides
+from lowvar.integrals.choosing.tails import average, on_grid, worth_of_chain, worth_of_copies
+from lowvar.integrals.samples import Samples
+
+FEW = 4.0  # terms that carry Monte Carlo's variance, below which one sample more could change it all
+SHORT = 200.0  # effective points, below which a chain may not have explored the whole distribution
+FAR = 4.0  # standard errors of Monte Carlo that an estimate may lie away from it
+SIMPLER = 0.8  # of the error of a simpler fit: what a later one must stay below, or chance would choose
+
+
+def auto(folds: int = 5, polynomial: bool = False) -> Integrator:
+    """Cross-fits polynomials and kernels, and takes for each task the estimate with the smallest held-out error.
+
+    The estimate is the mean of ``f - g`` with ``g`` fitted to other folds: unbiased for independent points, whatever
+    the fit. Its standard error is that of a mean, and its interval Student's ``t``, for the terms that carry it.
+    Held-out points say nothing of regions where no point fell, however well they are predicted: a cap may begin at the
+    largest value. Such regions weigh up to three samples (the rule of three), and the integrand may differ there by its
+    mean excess over the largest value, at least by a standard deviation. No error is stated above Monte Carlo's.
+
+    Without PyTorch, polynomials alone are tried, and ``untried`` says so.
+
+    Monte Carlo is returned where nothing is better, where the scores fail their test (``score_check.doubt``), where
+    the points are discrete or rounded (``tails.on_grid``), and where the estimate is more than four of its standard
+    errors away from it.
+
+    Args:
+        folds: of the cross-fitting, 2 or more; blocks of successive points along a chain.
+        polynomial: the integrands are known to be polynomials: those that are predicted to rounding are known
+            everywhere, and regions without points then add nothing.
+
+    Returns:
+        An integrator. ``info`` has the ``choice (R, T)`` by name, the terms that ``carry (R, T)`` the standard error,
+        and what Monte Carlo gives: ``monte_carlo``, ``monte_carlo_error`` and ``monte_carlo_half (R, T)``.
+
+    Raises:
+        UserError: ``folds`` is below 2.
+
+    References:
+        Sun, Barp and Briol, section 2; Oates, Girolami and Chopin, 2017; South, Oates, Mira and Drovandi, "Regularised
+        zero-variance control variates for high-dimensional variance reduction", 2023, on choosing by cross-validation.
+    """
+    whole("folds", folds, 2)
+
+    def integrate(samples: Samples, seeds: np.ndarray) -> Integrals:
+        """Repetitions do not know of each other: those are treated together for which the same is tried."""
+        groups: dict[tuple, list[int]] = {}
+        for r in range(samples.repetitions):
+            groups.setdefault(kind_of(samples.repetition(slice(r, r + 1))), []).append(r)
+        rows = [np.array(group) for group in groups.values()]
+        return stacked([ofkind_of(samples.repetition(group), seeds[group]) for group in rows], rows)
+
+    def ofkind_of(samples: Samples, seeds: np.ndarray) -> Integrals:
+        shape, apart = (samples.repetitions, samples.tasks), strides(samples)
+        chain, told = samples.chain or max(apart) > 0, samples.chain and max(apart) < 2
+        samples = in_order(samples, apart)
+        sets = samples.points[:1] if samples.shared else samples.points
+        grids = [not chain and on_grid(points[0]) for points in sets]
+        of = worth_of_chain if chain else worth_of_copies
+        worths = [None if grid else of(points) for points, grid in zip(sets, grids, strict=True)]
+        worths = worths * samples.tasks if samples.shared else worths
+        plain = [average(values, worth) for values, worth in zip(samples.values, worths, strict=True)]
+        doubted = np.array([[scores_fail(samples, r, t) for t in range(len(sets))] for r in range(shape[0])])
+        failing = np.broadcast_to(doubted, shape)
+        doubted = np.broadcast_to(doubted | np.array(grids), shape)
+        monte_carlo, error, half = each(plain, "mean"), each(plain, "plain_error"), each(plain, "half_width")
+        tried: list[tuple[str, CrossFit | None]] = [("monte_carlo", None)]
+        untried = [] if kernels_run() else [WITHOUT_KERNELS]
+        value = monte_carlo.copy()
+        choice, least, stated = np.zeros(shape, dtype=int), np.full(shape, np.inf), error.copy()
+        width, residuals = half.copy(), each(plain, "carriers")
+        as_chain = replace(samples, chain=chain)
+        rounding = samples.rounding
+        least_of_all = floor(plain, rounding)
+        for method in methods(as_chain, folds):
+            if (doubted | (SIMPLER * least <= least_of_all)).all():
+                break  # nothing is better than rounding
+            if method.properties.transfers and not samples.shared and doubted.any():
+                continue
+            try:
+                fit = cross_fit(method, as_chain, seeds, folds)
+            except TooFewPoints:
+                continue
+            except UserError as refusal:
+                untried.append(f"{method.name} was not tried: {refusal}")
+                continue
+            one_fit = method.properties.transfers and not samples.shared
+            found = judge(fit, plain, worths, one_fit, rounding, polynomial)
+            better = (found.seen < SIMPLER * least) & ~doubted  # a NaN is not
+            choice, least = np.where(better, len(tried), choice), np.where(better, found.seen, least)
+            stated, width = np.where(better, found.standard_error, stated), np.where(better, found.half_width, width)
+            value, residuals = np.where(better, found.value, value), np.where(better, found.carriers, residuals)
+            tried.append((method.name, fit))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            far = HALF * np.abs(value - monte_carlo) / half > FAR
+        choice = np.where(far, 0, choice)
+        value = np.where(choice > 0, value, monte_carlo)
+        stated, width = np.where(choice > 0, stated, error), np.where(choice > 0, width, half)
+        carriers, worth = each(plain, "carriers"), each(plain, "effective").min(axis=1)
+        few = (carriers < FEW) & (stated > GAIN * error)
+        few |= (residuals < FEW) & (choice > 0) & (least > GAIN * half)
+        exact = negligible(plain, rounding)
+
+        flags = {
+            "scores_doubted": failing.any(axis=1),
+            "discrete": np.full(shape[0], any(grids)),
+            "far_from_monte_carlo": (far & ~doubted).any(axis=1),
+            "like_a_chain": np.full(shape[0], chain and not told),
+            "few_carriers": few.any(axis=1),
+            "may_jump": np.logical_and((choice > 0) & may_jump(width, plain), not polynomial).any(axis=1),
+            "short_chain": np.logical_and(worth < SHORT, chain) & (stated > exact).any(axis=1),
+        }
+
+        def fitted(task: int, points: np.ndarray, scores: np.ndarray) -> np.ndarray:
+            rows = np.repeat(monte_carlo[:, task, None], points.shape[1], axis=1)
+            for number, (_, fit) in enumerate(tried):
+                chosen = choice[:, task] == number
+                if fit is not None and chosen.any():
+                    rows = np.where(chosen[:, None], fit.fitted(task, points, scores), rows)
+            return rows
+
+        return Integrals(
+            value=value,
+            standard_error=stated,
+            condition=np.full(shape[0], np.nan),
+            flags={name: np.asarray(flag) for name, flag in flags.items()},
+            info={
+                "choice": np.array([name for name, _ in tried])[choice],
+                "monte_carlo": monte_carlo,
+                "monte_carlo_error": error,
+                "monte_carlo_half": half,
+                "carriers": carriers,
+            },
+            fitted=fitted,
+            untried=tuple(untried),
+            half_width=width,
+        )
+
+    return Integrator("auto", IntegralProperties(transfers=True, exact_on="constants"), integrate)

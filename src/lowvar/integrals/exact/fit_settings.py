@@ -1,0 +1,104 @@
+"""The options that the exact integrators share, checked."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from lowvar.errors import UserError, positive, whole
+from lowvar.integrals.exact.reml import Covariance
+from lowvar.integrals.kernels import KERNELS, Kernel, kernel
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitSettings:
+    """How a kernel is chosen, learnt and fitted. A method that lacks an option of these leaves it at its default.
+
+    Attributes:
+        kernel: a name of ``kernels.KERNELS``, or a kernel.
+        kernel_options: of a kernel given by name.
+        ard: one lengthscale for each input.
+        lengthscale: in the unit of the points, one or one for each input; None is learnt.
+        nugget: relative to the mean diagonal of the kernel matrix; None is learnt, or none where there is a penalty.
+        penalty: ``lambda`` of eq. (8), in place of the nugget: a ridge ``lambda m_t`` for task ``t``.
+        standardise: divide the points by their standard deviation first, input by input.
+        beta: ``gls`` or ``mean``.
+        operator: 1 or 2, the order of the Langevin Stein operator.
+        trend: add additive quadratic polynomials to the kernel; None does where the lengthscale is learnt.
+        steps: evaluations of the restricted likelihood at most.
+        max_gigabytes: of memory.
+        scales: ``lengthscale`` as a tuple; None is learnt.
+        covariance: what kernel, operator and trend amount to.
+
+    Raises:
+        UserError: one of them is unknown or out of range.
+    """
+
+    kernel: str | Kernel = "squared_exponential"
+    kernel_options: Mapping[str, Any] | None = None
+    ard: bool = True
+    lengthscale: float | Sequence[float] | None = None
+    nugget: float | None = None
+    penalty: float | None = None
+    standardise: bool = True
+    beta: str = "gls"
+    operator: int = 1
+    trend: bool | None = None
+    steps: int = 200
+    max_gigabytes: float = 4.0
+    scales: tuple[float, ...] | None = field(init=False, repr=False)
+    covariance: Covariance = field(init=False, repr=False)
+
+    def __post_init__(self):
+        if self.beta not in ("gls", "mean"):
+            raise UserError(f"beta {self.beta!r}: it must be 'gls' or 'mean'")
+        if self.operator not in (1, 2):
+            raise UserError(f"operator {self.operator}: it must be 1 or 2, the order of the Langevin Stein operator")
+        if self.nugget is not None:
+            positive("nugget", self.nugget, or_zero=True)
+        if self.penalty is not None:
+            positive("penalty", self.penalty)
+            if self.nugget is not None:
+                raise UserError(
+                    "penalty and nugget: give one of them; the penalty has a ridge of its own for each task"
+                )
+        whole("steps", self.steps, 1)
+        positive("max_gigabytes", self.max_gigabytes)
+        object.__setattr__(self, "scales", _scales(self.lengthscale))
+        trend = self.scales is None if self.trend is None else self.trend
+        object.__setattr__(self, "covariance", Covariance(self._kernel(), self.operator, trend))
+
+    def _kernel(self) -> Kernel:
+        if isinstance(self.kernel, str):
+            options = dict(self.kernel_options or {})
+            if self.kernel in KERNELS and "ard" in KERNELS.options_of(self.kernel):
+                options.setdefault("ard", self.ard)
+            return kernel(self.kernel, **options)
+        if not isinstance(self.kernel, Kernel):
+            raise UserError(f"kernel {self.kernel!r}: it must be one of {', '.join(KERNELS)}")
+        return self.kernel
+
+    @property
+    def given_nugget(self) -> float | None:
+        """The nugget, which is zero beside a penalty; None is learnt."""
+        return self.nugget if self.penalty is None else 0.0
+
+    @property
+    def exact_on(self) -> str:
+        """See ``IntegralProperties``: where the kernel is learnt, its span is not known beforehand."""
+        known = self.scales is not None and not self.covariance.trend
+        return "span" if known and self.nugget is not None and self.nugget <= 1e-8 else "constants"
+
+
+def _scales(lengthscale: float | Sequence[float] | None) -> tuple[float, ...] | None:
+    if lengthscale is None:
+        return None
+    try:
+        scales = tuple(map(float, np.atleast_1d(np.asarray(lengthscale))))
+    except (TypeError, ValueError) as error:
+        raise UserError(f"lengthscale {lengthscale!r}: it must be a number, or one for each input") from error
+    if not all(0 < one < math.inf for one in scales):
+        raise UserError(f"lengthscale {lengthscale}: it must be positive, or None to learn it")
+    return scales

@@ -1,0 +1,78 @@
+"""Regularised least squares on a kernel's functions around some of the points: the linear algebra."""
+
+import torch
+
+from lowvar.errors import UserError
+from lowvar.integrals.exact.fit_settings import FitSettings
+from lowvar.integrals.exact.hyper import Hyper
+from lowvar.integrals.exact.reml import shifted
+from lowvar.integrals.parametric.regression import LEAST_FREEDOM
+from lowvar.integrals.stacked import Stacked
+
+JITTERS = 1e-11, 1e-9, 1e-7, 1e-5  # that are tried on the diagonal of a kernel matrix, relative
+PENALTIES = -10, 2, 25  # powers of ten of the least and the largest, and the number of those that are tried
+LEAST = 1e-10  # of a value that is left out: what of it the others do not decide
+
+
+def ridge(phi: torch.Tensor, y: torch.Tensor):
+    """Constants, their errors, weights ``(n, T)``, penalties and a condition number, for features ``(n, m)``."""
+    m = y.shape[0]
+    mean = phi.mean(1)
+    centred = phi - mean[:, None]
+    y = y - y.mean(0)  # values are centred already, up to rounding
+    s, v = torch.linalg.eigh(centred @ centred.T)
+    s = s.clamp(min=0)
+    rotated = v.T @ centred  # (n, m)
+    pull = rotated @ y
+    penalties = torch.logspace(*PENALTIES).to(y) * s.amax().clamp(min=1e-300)
+    kept = 1 / (s[:, None] + penalties)  # (n, p)
+    # the values left out one by one: generalised cross-validation takes all leverages for alike, and those of points
+    # with large scores are far above the mean, so that it would follow every value of an integrand with a jump
+    score = torch.stack([_left_out(rotated, pull, mean @ v, y, one).square().sum(0) for one in kept.T])
+    best = score.argmin(0)
+    shrunk = kept[:, best]  # (n, T)
+    weights = v @ (shrunk * pull)
+    beta = -mean @ weights
+    residual = y - beta - phi.T @ weights
+    influence = 1 / m - rotated.T @ (shrunk * (v.T @ mean)[:, None])  # beta = influence' y
+    leverage = 1 / m + rotated.square().T @ shrunk
+    left_out = residual / (1 - leverage).clamp(min=LEAST_FREEDOM)
+    error = (influence * left_out).square().sum(0).sqrt()
+    condition = (s.amax() + penalties[best].amin()) / (s.amin() + penalties[best].amin())
+    relative = penalties[best] / s.amax().clamp(min=1e-300)
+    return beta, error, weights, relative, condition, (v, shrunk, penalties[best])
+
+
+def _left_out(rotated, pull, mean, y, kept) -> torch.Tensor:
+    """Residuals ``(m, T)`` of values left out of the fit with weights ``kept (n,)``."""
+    residual = y - rotated.T @ (kept[:, None] * pull)
+    return residual / (1 - 1 / len(y) - rotated.square().T @ kept).clamp(min=LEAST)[:, None]
+
+
+def root(matrix: torch.Tensor) -> torch.Tensor:
+    """A Cholesky factor ``(n, n)``, with as little on the diagonal as it takes, relative to each entry of it.
+
+    Raises:
+        UserError: there is none.
+    """
+    scale = matrix.diagonal().clamp(min=torch.finfo(matrix.dtype).tiny).sqrt()
+    unit = matrix / scale[:, None] / scale
+    for jitter in JITTERS:
+        root, failed = torch.linalg.cholesky_ex(unit + jitter * torch.eye(len(unit)).to(unit))
+        if not failed and root.isfinite().all():
+            return scale[:, None] * root
+    raise UserError(
+        "sparse_control_functional: the kernel matrix has no Cholesky factor: the scores are too unlike in size"
+    )
+
+
+def amplitude(chosen: FitSettings, data: Stacked, hyper: Hyper) -> torch.Tensor:
+    """Of the process, task by task, by REML from the points that lengthscales were learnt from: ``(R, T)``."""
+    matrix, level = chosen.covariance.gram(data, hyper)
+    factor = torch.stack([root(one) for one in shifted(matrix, (hyper.nugget * level)[:, None])])
+    half = torch.linalg.solve_triangular(
+        factor, torch.cat([data.member.expand(len(matrix), -1, -1), data.y], 2), upper=False
+    )
+    one, rest = half[:, :, :1], half[:, :, 1:]
+    rest = rest - one * ((one * rest).sum(1, keepdim=True) / one.square().sum(1, keepdim=True))
+    return rest.square().sum(1) / (data.rows - 1)

@@ -1,0 +1,129 @@
+"""The squared-exponential kernel, with one lengthscale or one for each input."""
+
+import math
+
+import torch
+
+from lowvar.integrals.kernels.interface import Kernel, Params, Parts, bilinear, inner
+
+
+def squared_exponential(ard: bool = True) -> Kernel:
+    """``k(x, y) = exp(-sum_j (x_j - y_j)^2 / (2 l_j^2))``; with ``ard`` it is a product over the inputs.
+
+    The parameter is ``log_lengthscale``, ``(d,)`` or ``(1,)``: ``l`` is in the unit of the points. Stein kernels
+    are a few matrix products, and nothing of size ``n m d`` is formed.
+
+    Args:
+        ard: one lengthscale for each input.
+
+    References:
+        Sun, Barp and Briol, Appendix D.1, whose parameter is ``l^2``.
+    """
+
+    def defaults(dim: int) -> dict[str, torch.Tensor]:
+        return {"log_lengthscale": torch.zeros(dim if ard else 1, dtype=torch.float64)}
+
+    def value(params, x, y):
+        return _exponential(*_scaled(params, x, y)[:2])
+
+    def parts(params, x, y):
+        precision = torch.exp(-2 * params["log_lengthscale"])[..., None, None, :]
+        difference = x[..., :, None, :] - y[..., None, :, :]
+        slope = precision * difference
+        k = torch.exp(-0.5 * (slope * difference).sum(-1))
+        gx = -slope * k[..., None]
+        mixed = k * (precision.expand(*precision.shape[:-1], x.shape[-1]) - slope * slope).sum(-1)
+        return Parts(k, gx, -gx, mixed)
+
+    def stein_diagonal(params, x, lx):
+        return _trace(torch.exp(-2 * params["log_lengthscale"]), x.shape[-1]) + (lx * lx).sum(-1)
+
+    return Kernel("squared_exponential", defaults, value, parts, first_order, stein_diagonal, second_order, math.inf)
+
+
+def first_order(params: Params, x: torch.Tensor, y: torch.Tensor, lx: torch.Tensor, ly: torch.Tensor) -> torch.Tensor:
+    """``Kernel.stein`` of the squared exponential.
+
+    With ``r = x - y``, ``D = diag(1 / l^2)`` and ``p = l(x) - D x`` (and ``l(y) - D y``) it is ``k (tr D +
+    (p(x) + D y) . (p(y) + D x))``, eq. (3). Each factor is one matrix product.
+    """
+    scaled_x, scaled_y, rate = _scaled(params, x, y)
+
+    def features(scaled, scores):
+        slope = scaled * rate  # D x
+        p = scores - slope
+        return slope, p, inner(p, slope)
+
+    dx, px, pdx = features(scaled_x, lx)
+    dy, py, pdy = (dx, px, pdx) if scaled_x is scaled_y and lx is ly else features(scaled_y, ly)
+    total = _trace(rate * rate, x.shape[-1])
+    return _exponential(scaled_x, scaled_y) * bilinear((px, dx, pdx + total, 1.0), (py, dy, 1.0, pdy))
+
+
+def second_order(
+    params: Params,
+    x: torch.Tensor,
+    y: torch.Tensor,
+    lx: torch.Tensor,
+    ly: torch.Tensor,
+    ex: torch.Tensor | float = 0.0,
+    ey: torch.Tensor | float = 0.0,
+) -> torch.Tensor:
+    """``Kernel.stein2`` of the squared exponential; more generally for ``Lap u + l . grad u + e u``.
+
+    With ``h = D r`` and ``s = |h|^2 - tr D`` it is ``k ((s - l(x).h + e(x)) (s + l(y).h + e(y)) + 2 tr D^2 - 4 h'D h
+    + 2 (l(x) - l(y))'D h + l(x)'D l(y))``. The first factors are the operator's on ``k`` in ``x`` and in ``y``.
+
+    Args:
+        params: as of ``Kernel``.
+        x: points, ``(..., n, d)``.
+        y: points, ``(..., m, d)``.
+        lx: ``l`` at ``x``, ``(..., n, d)``.
+        ly: ``l`` at ``y``, ``(..., m, d)``.
+        ex: ``e`` at ``x``, ``(..., n, 1)``.
+        ey: ``e`` at ``y``, ``(..., m, 1)``.
+
+    Returns:
+        ``(..., n, m)``.
+    """
+    scaled_x, scaled_y, rate = _scaled(params, x, y)
+    precision = rate * rate
+    dx, dy = scaled_x * rate, scaled_y * rate  # D x, D y
+    hx, hy = dx * rate, dy * rate  # D^(3/2) x
+    jx, jy = lx * rate, ly * rate  # D^(1/2) l
+    total, square = _trace(precision, x.shape[-1]), _trace(precision * precision, x.shape[-1])
+    norm_x, norm_y = inner(dx, dx), inner(dy, dy)
+    in_x = bilinear(
+        (-2 * dx + lx, norm_x - inner(lx, dx) - total + ex, 1.0),
+        (dy, 1.0, norm_y),
+    )
+    in_y = bilinear(
+        (dx, norm_x - total, 1.0),
+        (-2 * dy + ly, 1.0, norm_y - inner(ly, dy) + ey),
+    )
+    # l(x)'D l(y) - 4 (h_x - h_y)^2 + 2 (l(x) - l(y))'D^2 (x - y)
+    rest = bilinear(
+        (jx, hx, -2 * jx, hx, -4 * inner(hx, hx) + 2 * inner(jx, hx) + 2 * square, 1.0),
+        (jy, 8 * hy, hy, -2 * jy, 1.0, -4 * inner(hy, hy) + 2 * inner(jy, hy)),
+    )
+    return _exponential(scaled_x, scaled_y) * (in_x * in_y + rest)
+
+
+def _scaled(params: Params, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Points from a common centre in units of the lengthscales, and ``1 / l (..., 1, d or 1)``."""
+    rate = torch.exp(-params["log_lengthscale"]).unsqueeze(-2)
+    centre = y.mean(-2, keepdim=True)  # differences do not see it; products of far points would lose digits
+    scaled_x = (x - centre) * rate
+    return scaled_x, scaled_x if x is y else (y - centre) * rate, rate
+
+
+def _exponential(scaled_x: torch.Tensor, scaled_y: torch.Tensor) -> torch.Tensor:
+    """``exp(-|a - b|^2 / 2)`` at all pairs, by one matrix product."""
+    half_x = -0.5 * inner(scaled_x, scaled_x)
+    half_y = half_x if scaled_x is scaled_y else -0.5 * inner(scaled_y, scaled_y)
+    return bilinear((scaled_x, half_x, 1.0), (scaled_y, 1.0, half_y)).exp_()
+
+
+def _trace(precision: torch.Tensor, dim: int) -> torch.Tensor:
+    """``tr D``, ``(..., 1)``, from its diagonal ``(..., d)`` or from the one entry ``(..., 1)`` that it repeats."""
+    return precision.sum(-1, keepdim=True) * (dim // precision.shape[-1])

@@ -1,0 +1,112 @@
+"""Additive control variates: polynomials whose coefficients all tasks share."""
+
+import numpy as np
+import torch
+
+from lowvar.errors import UserError, check_known, whole
+from lowvar.integrals.base import IntegralProperties, Integrals, Integrator
+from lowvar.integrals.monte_carlo import TOO_FEW
+from lowvar.integrals.parametric.regression import regress
+from lowvar.integrals.parametric.sharing import Relation, in_one_unit, row_sums
+from lowvar.integrals.parametric.stein_features import monomials, stein_features
+from lowvar.integrals.samples import Samples
+from lowvar.integrals.stacked import numpy, stack, tensor
+
+ROUNDS = 100  # of a search for the scales
+
+
+def additive(order: int = 2, B: Relation | None = None, row_scale: str = "fixed") -> Integrator:
+    """``f_t = beta_t + s_t sum_i theta_i (Lap phi_i + grad phi_i . l_t)``, ``phi_i`` monomials, eq. (12).
+
+    The paper has ``sum_t' B_tt'`` for ``s_t``, with one ``theta`` for all tasks. Nothing else of ``B`` enters: tasks
+    are proportional to one another in their control variates whatever ``B`` says of their relation, which is less than
+    "a separable structure" promises. It is a strong assumption: unless it holds, ``zero_variance``, with coefficients
+    of their own for each task, needs few more points and is better.
+
+    Fitted by least squares, each task with the same weight. Standard errors are the jackknife's (see ``regress``); they
+    take the scales as known.
+
+    Args:
+        order: of the monomials, 1 or more: ``C(d + order, order) - 1`` coefficients for all tasks.
+        B: ``(T, T)``, symmetric; if not given, all tasks have the same scale.
+        row_scale: ``fixed``, or ``learnt``: the scales are fitted as well, by alternating least
+            squares for values with unit standard deviations, from several starts.
+
+    Returns:
+        An integrator whose ``info`` has the scales relative to the largest, ``row_scale (R, T)``. It warns of
+        ``few_points`` where there are fewer than two for each unknown.
+
+    Raises:
+        UserError: an option out of range; when it integrates, a ``B`` that does not fit, or too few points.
+
+    References:
+        Sun, Barp and Briol, Appendix C.2.
+    """
+    whole("order", order, 1)
+    check_known("row_scale", row_scale, ("fixed", "learnt"), where="additive")
+
+    def integrate(samples: Samples, seeds: np.ndarray) -> Integrals:
+        exponents = monomials(samples.dim, order)
+        start, data = row_sums(B, samples.tasks, "additive"), stack(samples)
+        rows, unknowns = data.y.shape[1], len(exponents) + samples.tasks
+        if rows <= unknowns:
+            raise UserError(f"{rows} points for the {unknowns} unknowns of additive, order {order}: take a lower order")
+        features = stein_features(exponents, numpy(data.x), numpy(data.scores))
+        if row_scale == "learnt":
+            unit = torch.where(data.y_scale > 0, data.y_scale, 1.0)
+            y = data.y[:, :, 0]
+            scale = numpy(_learnt(tensor(features), data.member, y, start / unit))
+            unknowns += samples.tasks - 1
+        else:
+            y, unit = in_one_unit(data)
+            scale = np.broadcast_to(numpy(start), (len(features), samples.tasks))
+        member, unit = numpy(data.member), numpy(unit)
+        own = (scale @ member.T)[:, :, None] * features
+        fit = regress(own, member, numpy(y)[:, :, None], samples.chain, samples.shared)
+        value = numpy(data.y_shift) + unit * fit.beta[:, :, 0]
+        effective = np.minimum(fit.effective[:, :, 0], member.sum(axis=0))
+        few = effective.sum(axis=1) < 2 * unknowns
+        if samples.chain:
+            few |= (effective < TOO_FEW).any(axis=1)
+        relative = scale * unit / np.abs(scale * unit).max(axis=1, keepdims=True)
+
+        def fitted(task: int, points: np.ndarray, scores: np.ndarray) -> np.ndarray:
+            found = stein_features(exponents, *map(numpy, data.points(points, scores))) @ fit.theta
+            return found[:, :, 0] * (scale * unit)[:, task, None] + value[:, task, None]
+
+        return Integrals(
+            value=value,
+            standard_error=unit * fit.error[:, :, 0],
+            condition=fit.condition,
+            flags={"few_points": few, "ill_conditioned": fit.ill},
+            info={"row_scale": relative, "effective": fit.effective[:, :, 0]},
+            fitted=fitted,
+            half_width=unit * fit.half[:, :, 0],
+        )
+
+    return Integrator("additive", IntegralProperties(transfers=True, fewest=order + 2), integrate)
+
+
+def _learnt(features: torch.Tensor, member: torch.Tensor, y: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
+    """Scales ``(R, T)`` and coefficients in turn, each by least squares given the other, from moments of each task.
+
+    The objective has local minima: the best end of ``T + 1`` searches is taken, one of which starts from ``start`` and
+    each other from the fit of one task alone.
+    """
+    share = member / member.sum(0)
+    centred = features - member @ (share.mT @ features)
+    square = torch.stack([centred.mT @ (owner[:, None] * centred) for owner in share.mT], 1)  # (R, T, p, p)
+    cross = torch.einsum("rmp,rm,mt->rtp", centred, y, share)
+    level = square.diagonal(dim1=-2, dim2=-1).mean((1, 2))[:, None, None, None]
+    least = 1e-12 * level * torch.eye(square.shape[-1], dtype=y.dtype, device=y.device)
+    alone = torch.eye(member.shape[1], dtype=y.dtype, device=y.device).expand(len(start), -1, -1)
+    scale, loss = torch.cat([start[:, None], alone], 1), start.new_zeros(())  # (R, searches, T)
+    for _ in range(ROUNDS):
+        scale = scale / scale.square().mean(2, keepdim=True).sqrt()
+        matrix = torch.einsum("rst,rtpq->rspq", scale.square(), square) + least
+        theta = torch.linalg.solve(matrix, (scale @ cross)[:, :, :, None])[:, :, :, 0]
+        power, along = torch.einsum("rsp,rtpq,rsq->rst", theta, square, theta), theta @ cross.mT
+        scale = torch.where(power > 0, along / power, scale)
+        loss = (scale.square() * power - 2 * scale * along).sum(2)
+    best = scale[torch.arange(len(scale), device=y.device), loss.nan_to_num(torch.inf).argmin(1)]
+    return torch.where(best.isfinite().all(1, keepdim=True), best, start)

@@ -1,0 +1,129 @@
+"""Zero-variance control variates: polynomials of points and scores, by least squares."""
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from lowvar.errors import TooFewPoints, UserError, check_known, whole
+from lowvar.integrals.base import IntegralProperties, Integrals, Integrator
+from lowvar.integrals.memo import of_last_points
+from lowvar.integrals.monte_carlo import TOO_FEW
+from lowvar.integrals.parametric.long_run import regress_long_run
+from lowvar.integrals.parametric.regression import regress
+from lowvar.integrals.parametric.stein_features import monomials, stein_features
+from lowvar.integrals.samples import Samples
+
+OBJECTIVES = ("least_squares", "mcmc")
+
+
+def zero_variance(order: int = 2, objective: str = "least_squares", lags: int | None = None) -> Integrator:
+    """``beta_t`` of ``f_t = beta_t + sum_i theta_i (Lap phi_i + grad phi_i . l_t)``, ``phi_i`` monomials; task by task.
+
+    Exact for polynomials of degree ``order`` under a normal target, and more generally for what the features span.
+    Standard errors are the jackknife's, with the residuals' effective size along a chain (see ``regress``).
+
+    ``mcmc`` minimises the variance of the average along the chain in place of that of one value. It pays where states
+    are negatively correlated, as those of Hamiltonian samplers often are: there least squares may lose against plain
+    averages. Along slow chains the gain is a few per cent, and needs hundreds of independent states.
+
+    Args:
+        order: of the monomials, 1 or more: ``C(d + order, order) - 1`` coefficients for each task.
+        objective: ``least_squares``, or ``mcmc``: Appendix A.1 with autocovariances down-weighted and cut off.
+        lags: the last autocovariance of ``mcmc``; ``4 (m / 100)^(2/9)`` if not given, fewer with many coefficients.
+
+    Returns:
+        An integrator. It warns of ``few_points`` where there are fewer than two (effective) points for each unknown.
+
+    Raises:
+        UserError: an option out of range; when it integrates, too few points for the coefficients.
+
+    References:
+        Assaraf and Caffarel, "Zero-variance principle for Monte Carlo algorithms", 1999; Mira, Solgi and Imparato,
+        "Zero variance Markov chain Monte Carlo for Bayesian estimators", 2013; Sun, Barp and Briol, Appendices A.1
+        and C.2; Newey and West, "Automatic lag selection in covariance matrix estimation", 1994.
+    """
+    whole("order", order, 1)
+    check_known("objective", objective, OBJECTIVES, where="zero_variance")
+    if lags is not None and (objective != "mcmc" or not isinstance(lags, int) or lags < 1):
+        raise UserError(f"lags {lags} of zero_variance: a whole number, 1 or more, for the objective 'mcmc' alone")
+
+    def integrate(samples: Samples, seeds: np.ndarray) -> Integrals:
+        for t, m in enumerate(samples.sizes):
+            _check_size(t, m, samples.dim, order, lags)
+        exponents = monomials(samples.dim, order)
+        unknowns = len(exponents) + 1
+        shape = samples.repetitions, samples.tasks
+        value, error, half, effective = (np.empty(shape) for _ in range(4))
+        condition, ill = np.zeros(shape[0]), np.zeros(shape[0], bool)
+        fits = {}
+        for tasks, points, scores, values in _blocks(samples):
+            m = points.shape[1]
+            shift, scale = points.mean(axis=1, keepdims=True), points.std(axis=1, ddof=1, keepdims=True)
+            scale = np.where(scale > 1e-13 * np.abs(shift), scale, 1.0)
+            features = stein_features(exponents, (points - shift) / scale, scores * scale)
+            centre = values.mean(axis=1, keepdims=True)
+            if objective == "mcmc":
+                cut = min(math.floor(4 * (m / 100) ** (2 / 9)), m // (4 * unknowns)) if lags is None else lags
+                fit = regress_long_run(features, values - centre, cut)
+            else:
+                fit = regress(features, np.ones_like(values[0, :, :1]), values - centre, samples.chain)
+
+            for i, t in enumerate(tasks):
+                rows = slice(None) if samples.shared else slice(i * shape[0], (i + 1) * shape[0])
+                pick = rows, 0, i if samples.shared else 0
+                pairs = (fit.beta + centre, value), (fit.error, error), (fit.half, half), (fit.effective, effective)
+                for found, into in pairs:
+                    into[:, t] = found[pick]
+                condition = np.maximum(condition, fit.condition[rows])
+                ill |= fit.ill[rows]
+                fits[t] = shift[rows], scale[rows], fit.theta[rows, :, pick[2]]
+
+        def features_there(points: np.ndarray, scores: np.ndarray) -> np.ndarray:
+            shift, scale, _ = fits[0]
+            return stein_features(exponents, (points - shift) / scale, scores * scale)
+
+        there = of_last_points(features_there) if samples.shared and samples.tasks > 1 else None
+
+        def fitted(task: int, points: np.ndarray, scores: np.ndarray) -> np.ndarray:
+            shift, scale, theta = fits[task]
+            if there is None:
+                features = stein_features(exponents, (points - shift) / scale, scores * scale)
+            else:
+                features = there(points, scores)
+            return (features @ theta[:, :, None])[:, :, 0] + value[:, task, None]
+
+        worth = np.minimum(effective, samples.sizes)
+        few = worth < max(2 * unknowns, TOO_FEW if samples.chain else 0)
+        flags = {"few_points": few.any(axis=1), "ill_conditioned": ill}
+        return Integrals(value, error, condition, flags, {"effective": effective}, fitted, half_width=half)
+
+    return Integrator("zero_variance", IntegralProperties(fewest=order + 2), integrate)
+
+
+def _blocks(samples: Samples) -> Iterator[tuple[list[int], np.ndarray, np.ndarray, np.ndarray]]:
+    """Tasks that are fitted at once: all that share their points, or those with as many points of their own."""
+    if samples.shared:
+        yield list(range(samples.tasks)), samples.points[0], samples.scores[0], np.stack(samples.values, axis=2)
+        return
+    for m in sorted(set(samples.sizes)):
+        tasks = [t for t, size in enumerate(samples.sizes) if size == m]
+        points, scores, values = (
+            np.concatenate([of[t] for t in tasks]) for of in (samples.points, samples.scores, samples.values)
+        )
+        yield tasks, points, scores, values[:, :, None]
+
+
+def _check_size(t: int, m: int, dim: int, order: int, lags: int | None) -> None:
+    """Refuses tasks with too few points, and says what would do."""
+    unknowns = math.comb(dim + order, dim)
+    if m <= unknowns:
+        fitting = 0
+        while m >= 2 * math.comb(dim + fitting + 1, dim):  # as many as are not warned of
+            fitting += 1
+        advice = f"order {fitting} would do" if fitting else f"{unknowns + 1} would do, or another method"
+        raise TooFewPoints(
+            f"task {t} has {m} points for the {unknowns} unknowns of zero_variance, order {order}: {advice}"
+        )
+    if lags is not None and lags > m // 2:
+        raise UserError(f"lags {lags} of zero_variance: at most {m // 2}, half of the points of task {t}")

@@ -1,1 +1,0 @@
-"""Estimation problems: variational objectives, black-box functions and integrals."""

@@ -1,1 +1,0 @@
-"""The loop, checkpoints, stamped artifacts and gradient errors along a run."""

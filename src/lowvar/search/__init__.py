@@ -1,0 +1,1 @@
+"""Black-box search: minimize, Searcher, and one file for each search."""

@@ -1,0 +1,109 @@
+"""A black-box problem: a function and its domain, with a ledger of its evaluations."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, get_args
+
+import numpy as np
+
+from lowvar.core.backend import Backend
+
+Kind = Literal["real", "binary", "categorical"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+
+@dataclass(frozen=True)
+class Domain:
+    """The domain of a function.
+
+    Attributes:
+        kind: ``real`` (R^d), ``binary`` ({0, 1}^d) or ``categorical`` ({0, .., K - 1}^d).
+        dim: ``d``.
+        choices: ``K``; 2 for binary, 0 for real.
+    """
+
+    kind: Kind
+    dim: int
+    choices: int = 0
+
+
+def uniform_probabilities(domain: Domain) -> np.ndarray:
+    """``1 / 2`` for each coordinate of a binary domain, ``1 / K`` for each choice of a categorical one."""
+    if domain.kind == "binary":
+        return np.full(domain.dim, 0.5)
+    return np.full((domain.dim, domain.choices), 1 / domain.choices)
+
+
+@dataclass(frozen=True)
+class BlackBoxProblem:
+    """A function to minimise, known only through its values.
+
+    Attributes:
+        name: name under which its start and noise are drawn.
+        domain: the domain of ``values``.
+        values: ``points (N, dim) -> values (N,)``, without noise. Points are floating for a real domain, else integers.
+        backend: the array library of ``values``, which it can compile; None for a Python function of NumPy arrays.
+        optimum: the smallest value, or None if unknown.
+        optimum_at: a minimiser, ``(dim,)``, or None.
+        start: ``key -> x0``, a search's initial mean, as NumPy: ``(dim,)`` for a real domain, probabilities of a
+            one ``(dim,)`` for a binary domain, probabilities ``(dim, K)`` for a categorical one.
+        sigma0: default initial standard deviation of a search.
+        noise: of a noisy function, ``(points (n, dim), values (n,), first) -> (n,)``: what is observed, given the
+            values without noise and the number of evaluations before; None without noise. An ``Evaluator`` applies it.
+        repetition: ``r -> problem``, where the repetitions of a run have functions of their own (with this domain and
+            optimum), such as the instances of a benchmark; None if all have this one.
+    """
+
+    name: str
+    domain: Domain
+    values: Callable[[Any], Any]
+    backend: Backend | None
+    optimum: float | None
+    start: Callable[[Any], np.ndarray]
+    optimum_at: np.ndarray | None = None
+    sigma0: float = 0.5
+    noise: Callable[[Any, Any, int], Any] | None = None
+    repetition: Callable[[int], "BlackBoxProblem"] | None = None
+
+    @property
+    def dim(self) -> int:
+        """Coordinates of a point."""
+        return self.domain.dim
+
+
+class Ledger(NamedTuple):
+    """The evaluations of a problem so far, as arrays for compiled programs.
+
+    Attributes:
+        evaluations: number of points evaluated.
+        failures: number of them without a finite value.
+        best: the smallest finite value, infinite before there is one.
+        best_at: its point, ``(dim,)``.
+    """
+
+    evaluations: Any
+    failures: Any
+    best: Any
+    best_at: Any
+
+
+def open_ledger(backend: Backend, domain: Domain, like: Any) -> Ledger:
+    """An empty ledger with the dtype and device of the floating array ``like``."""
+    zero = backend.asarray(np.zeros((), np.int64))
+    points = np.zeros(domain.dim) if domain.kind == "real" else np.zeros(domain.dim, np.int32)
+    return Ledger(zero, zero, backend.asarray(np.array(np.inf), like), backend.asarray(points, like))
+
+
+def record(backend: Backend, ledger: Ledger, points: Any, values: Any) -> Ledger:
+    """The ledger after ``values (N,)`` at ``points (N, dim)``."""
+    xp = backend.xp
+    finite = xp.isfinite(values)
+    ranked = xp.where(finite, values, xp.inf)
+    least, first = xp.min(ranked), xp.argmin(ranked)
+    lower = least < ledger.best
+    return Ledger(
+        ledger.evaluations + values.shape[0],
+        ledger.failures + xp.sum(xp.astype(~finite, ledger.failures.dtype)),
+        xp.where(lower, least, ledger.best),
+        xp.where(lower, backend.take(points, first[None])[0], ledger.best_at),
+    )

@@ -1,0 +1,314 @@
+"""Black-box search driven by the user's own loop: ``Searcher``."""
+
+import inspect
+import sys
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from lowvar.core import backend as backends
+from lowvar.errors import UserError, check_known, whole
+from lowvar.registry import label
+from lowvar.search.points import to_host
+from lowvar.search.problem import KINDS, Domain, Kind, uniform_probabilities
+from lowvar.search.solvers import SEARCH
+from lowvar.search.solvers.ask_tell import Search
+from lowvar.search.solvers.box import Box
+from lowvar.search.solvers.integers import Margin, mask
+from lowvar.search.solvers.make import default_method, make_driven
+
+
+class Searcher:
+    """A search driven by your own loop, in float64: ask for points, evaluate them, tell their values.
+
+    ``minimize`` with the same seed asks for the same points.
+
+    Args:
+        x0: the initial mean, ``(dim,)``; for a binary search the probabilities of a one, ``(dim,)``, for a
+            categorical one those of the choices, ``(dim, choices)``, or None for uniform ones.
+        sigma0: initial standard deviation, about a third of the expected distance to the minimum. Discrete searches
+            have none.
+        method: one of our searches or a peer, see ``lowvar list searches``; or a factory ``(backend, domain,
+            population=None, **options) -> SearchSolver`` of your own. ``"auto"`` is ``ingo_cma``, for noisy values
+            ``ingo_path``, in more than 200 dimensions ``fast_ingo``; ``ingo_binary`` and ``ingo_categorical`` in their
+            domains.
+        seed: seed of the noise.
+        domain: ``"real"``, ``"binary"`` (zeros and ones) or ``"categorical"`` (whole numbers below ``choices``).
+        dim: coordinates of a point, needed where ``x0`` is None.
+        choices: number of choices of each coordinate of a categorical point, needed where ``x0`` is None.
+        population: points of a generation; the method's default if not given.
+        backend: ``"jax"`` or ``"torch"``; both draw the same points.
+        bounds: bounds of a real search, as for ``minimize``; ``ask`` returns only points within them.
+        noisy: whether repeated evaluations of a point differ; ``"auto"`` depends on it.
+        integers: coordinates of a real search that are whole numbers, as for ``minimize``.
+        **options: options of the method.
+
+    Attributes:
+        method: name of the search; for ``"auto"``, the chosen one.
+        domain: a ``Domain``.
+        evaluations: number of values told.
+        best: the smallest value told, infinite before there is one.
+        best_at: its point, ``(dim,)``, or None.
+        integers: mask of the coordinates that are whole numbers, ``(dim,)``, or None.
+        notes: remarks on the choice of settings, also issued as warnings.
+
+    Raises:
+        UserError: an unknown name, a number out of range, or a method that does not search this domain.
+
+    >>> import numpy as np
+    >>> solver = Searcher(np.ones(10), 0.5, seed=0)
+    >>> while solver.best > 1e-8 and solver.evaluations < 10_000:
+    ...     points = solver.ask()
+    ...     solver.tell((points**2).sum(axis=1))
+    >>> bool(solver.best <= 1e-8), points.shape
+    (True, (12, 10))
+    """
+
+    def __init__(
+        self,
+        x0: Any = None,
+        sigma0: float | None = None,
+        method: str | Callable[..., Any] = "auto",
+        *,
+        seed: int = 0,
+        domain: Kind = "real",
+        dim: int | None = None,
+        choices: int | None = None,
+        population: int | None = None,
+        backend: str = "jax",
+        bounds: Any = None,
+        noisy: bool = False,
+        integers: Any = None,
+        **options: Any,
+    ):
+        known_method(method)
+        self.domain, start = where(domain, x0, dim, choices)
+        chosen = default_method(self.domain, noisy) if method == "auto" else method
+        self.method = label(chosen)
+        SEARCH.check_options(chosen, options, also=own_options(Searcher))
+        seed, width = whole("seed", seed, 0), _width(sigma0, domain, start)
+        self.integers = _integers(integers, self.domain)
+        self._box = None if bounds is None else _box(bounds, self.domain, width, self.integers)
+        self._search = make_driven(
+            chosen, backends.get(backend), self.domain, self._box.outside(start) if self._box else start, width,
+            seed, {"population": population, **options},
+        )  # fmt: skip
+        self._margin = None
+        if self.integers is not None:
+            if not isinstance(self._search, Search):
+                raise UserError(
+                    f"integers: {self.method} would stall where its points are rounded to the same whole numbers; use "
+                    "one of lowvar's own searches, such as ingo_cma"
+                )
+            self._margin = Margin(self.integers, self._search.mean, self._search.population, self._box)
+        self.evaluations = 0
+        self.best: float = np.inf
+        self.best_at: np.ndarray | None = None
+        self._points: np.ndarray | None = None
+        self.notes: tuple[str, ...] = self._search.solver.notes if isinstance(self._search, Search) else ()
+        for note in self.notes:
+            warnings.warn(note, stacklevel=_outside())
+
+    @property
+    def population(self) -> int:
+        """Points of a generation, as the method counts them; ``ask`` may add one (the mean, as a baseline)."""
+        return self._search.population
+
+    @property
+    def iteration(self) -> int:
+        """Number of generations told."""
+        return self._search.iteration
+
+    @property
+    def mean(self) -> np.ndarray:
+        """The search's estimate of the minimum, ``(dim,)``; for a discrete search, the mode."""
+        return self._inside(self._centre())
+
+    @property
+    def sigma(self) -> float:
+        """Geometric mean of the standard deviations along the principal axes, before the transformation of bounds."""
+        return self.spread[0]
+
+    @property
+    def condition(self) -> float:
+        """Condition number of the covariance."""
+        return self.spread[1]
+
+    @property
+    def spread(self) -> tuple[float, float]:
+        """``sigma`` and ``condition`` at once."""
+        return self._search.spread
+
+    @property
+    def bounded(self) -> bool:
+        """Whether every coordinate has finite bounds."""
+        return self._box is not None and bool(np.isfinite(self._box.inner).all())
+
+    @property
+    def spent(self) -> bool:
+        """Whether the search's deviations have shrunk to rounding, so that its whole numbers stay where they are."""
+        return self._margin is not None and self._margin.spent
+
+    def ask(self) -> np.ndarray:
+        """The points of this generation, ``(n, dim)``; the same ones until their values are told."""
+        if self._points is None:
+            points = np.array(self._search.ask())
+            self._points = self._inside(self._margin.points(points) if self._margin else points)
+        return self._points.copy()
+
+    def directions(self) -> np.ndarray:
+        """The directions of ``ask``'s points from the mean, with root mean square 1, ``(n, dim)``."""
+        steps = np.array(self._search.ask()) - np.array(self._search.mean)[None, :]
+        if not steps.any(axis=1).all():  # some are below the rounding of the mean
+            steps = np.random.default_rng(0).standard_normal(steps.shape)
+        return steps / np.sqrt(np.mean(steps**2, axis=1, keepdims=True))
+
+    def beside(self, x: np.ndarray, steps: np.ndarray) -> np.ndarray:
+        """The points ``steps (n, dim)`` from ``x (dim,)``, steps being taken before the transformation of bounds."""
+        return self._inside((x if self._box is None else self._box.before(x)) + steps)
+
+    def neighbours(self, x: np.ndarray) -> np.ndarray:
+        """``x (dim,)`` with each of its integers one lower and one higher, within bounds, ``(n, dim)``."""
+        at = np.flatnonzero(self.integers) if self.integers is not None else np.zeros(0, int)
+        steps = np.zeros((2 * len(at), len(x)))
+        steps[np.arange(2 * len(at)), np.repeat(at, 2)] = np.tile([-1.0, 1.0], len(at))
+        near = x + steps
+        return near if self._box is None else near[((near >= self._box.inner[0]) & (near <= self._box.inner[1])).all(1)]
+
+    def tell(self, values: Any) -> None:
+        """Learns the values at the points of ``ask``, in their order.
+
+        Args:
+            values: ``(n,)``; one that is not finite counts as the worst of its generation.
+
+        Raises:
+            UserError: ``ask`` was not called, or the number of values is wrong.
+        """
+        points, values = self._points, to_host(values)
+        if points is None:
+            raise UserError(f"{self.method}: tell without ask: ask for this generation's points first")
+        if values.shape != (len(points),) or values.dtype.kind not in "biuf":
+            raise UserError(f"{self.method}: tell needs {len(points)} numbers, one for each point of ask")
+        values = values.astype(np.float64)
+        self._search.tell(values)
+        if self._margin:
+            self._margin.learn(self._search.mean, self._search.deviations)
+        self._points = None
+        self.evaluations += len(points)
+        finite = np.isfinite(values)
+        if finite.any():
+            first = int(np.argmin(np.where(finite, values, np.inf)))
+            if values[first] < self.best:
+                self.best, self.best_at = float(values[first]), points[first].copy()
+
+    def _centre(self) -> np.ndarray:
+        """The mean before bounds and rounding, ``(dim,)``."""
+        return self._margin.mean() if self._margin else np.array(self._search.mean)
+
+    def _inside(self, points: np.ndarray) -> np.ndarray:
+        points = self._box.inside(points) if self._box else points
+        if self.integers is None:
+            return points
+        rounded = np.where(self.integers, np.rint(points), points)
+        if self._box is None:
+            return rounded
+        low, high = self._box.inner  # half a unit beyond a bound may be rounded away from it
+        return np.clip(rounded, low, high)
+
+    def __repr__(self) -> str:
+        return (
+            f"Searcher({self.method}, {self.domain.kind}, dim {self.domain.dim}: "
+            f"{self.evaluations} evaluations, best {self.best:.6g})"
+        )
+
+
+def known_method(method: str | Callable[..., Any]) -> None:
+    """Raises a ``UserError`` for an unknown method."""
+    if method != "auto":
+        SEARCH.entry(method, also=("auto",))
+
+
+def own_options(called: Callable) -> list[str]:
+    """A function's arguments other than the options of a method, for suggestions on a misspelt option."""
+    return [key for key, p in inspect.signature(called).parameters.items() if p.kind is not p.VAR_KEYWORD]
+
+
+def _integers(integers, domain: Domain) -> np.ndarray | None:
+    chosen = mask(integers, domain.dim)
+    if chosen is not None and domain.kind != "real":
+        raise UserError(f"integers: the points of a {domain.kind} search are whole numbers already")
+    return chosen
+
+
+def _box(bounds, domain: Domain, width: float, integers: np.ndarray | None) -> Box:
+    if domain.kind != "real":
+        raise UserError(f"bounds: only a real search takes bounds, not a {domain.kind} one")
+    return Box(bounds, domain.dim, width, integers)
+
+
+def where(kind, x0, dim, choices) -> tuple[Domain, np.ndarray]:
+    """The domain, and the start in it, checked."""
+    check_known("domain", kind, KINDS)
+    if choices is not None and kind != "categorical":
+        raise UserError(f"choices={choices} with a {kind} domain: only a categorical one takes it")
+    if x0 is not None:
+        x0 = _array(x0, kind)
+        for name, stated, actual in (("dim", dim, len(x0)), ("choices", choices, x0.shape[-1])):
+            if stated is not None and stated != actual:
+                raise UserError(f"{name}={stated}, but x0 has shape {x0.shape}: leave one of the two out")
+        dim, choices = len(x0), x0.shape[-1]
+    elif kind == "real":
+        raise UserError("x0: a real search needs a point to start from, one number for each coordinate")
+    elif dim is None or (kind == "categorical" and choices is None):
+        needed = "dim" if kind == "binary" else "dim and choices"
+        raise UserError(f"x0: give the probabilities to start from, or {needed} to start from uniform ones")
+    dim = whole("dim", dim, 1)
+    choices = {"real": 0, "binary": 2}[kind] if kind != "categorical" else whole("choices", choices, 2)
+    domain = Domain(kind, dim, choices)
+    return domain, uniform_probabilities(domain) if x0 is None else x0
+
+
+def _array(x0, kind) -> np.ndarray:
+    """``x0`` in float64."""
+    array = to_host(x0)
+    shape = "(dim, choices)" if kind == "categorical" else "(dim,)"
+    if array.dtype.kind not in "biuf":
+        raise UserError(f"x0: it must be an array of numbers of shape {shape}")
+    if array.ndim != (2 if kind == "categorical" else 1):
+        raise UserError(f"x0 has shape {array.shape}: a {kind} search starts from an array of shape {shape}")
+    if not array.size:
+        raise UserError("x0 is empty: a search needs at least one coordinate")
+    if not np.isfinite(array).all():
+        raise UserError(f"x0: {int((~np.isfinite(array)).sum())} of its {array.size} numbers are not finite")
+    return array.astype(np.float64)
+
+
+def _width(sigma0, kind, start) -> float:
+    """``sigma0`` as a number; 1 for a discrete search, which does not use it."""
+    if sigma0 is None:
+        if kind == "real":
+            raise UserError("sigma0: a real search needs the standard deviation to start from, for example 0.5")
+        return 1.0
+    array = to_host(sigma0)
+    if array.shape != () or array.dtype.kind not in "iuf" or not (np.isfinite(array) and array > 0):
+        more = "; scale the coordinates inside f if they need different ones" if array.size > 1 else ""
+        raise UserError(f"sigma0 {sigma0!r}: it must be one positive number{more}")
+    if kind == "real":
+        coarse = int(np.argmax(np.abs(start)))
+        rounding = float(np.spacing(np.abs(start[coarse])))
+        if array < rounding:
+            raise UserError(
+                f"sigma0 {float(array):g} is below the rounding of x0, {rounding:.2g} at {start[coarse]:g}: "
+                "all points would equal x0; use a larger sigma0, or shift and scale the coordinates inside f"
+            )
+    return float(array)
+
+
+def _outside() -> int:
+    """The stack level, for ``warnings``, of the first caller that is not of this library."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith("lowvar."):
+        frame, level = frame.f_back, level + 1
+    return level

@@ -1,0 +1,30 @@
+"""Black-box search: distributions that concentrate on small values."""
+
+from lowvar.core.backend import BACKENDS
+from lowvar.registry import Registry, row
+
+# factories (backend, domain, population=None, **options) -> SearchSolver, each in a module of its name; a new search of
+# lowvar's needs one file and one row here
+OURS = {
+    **{
+        name: row(f"lowvar.search.solvers.{name}")
+        for name in (
+            "ingo", "ingo_step", "fast_ingo", "fast_ingo_adaptive", "ingo_cma", "ingo_path", "ingo_zeroth_order", "igo",
+            "es", "reinforce_gd",
+        )
+    },
+    "ingo_first_order": row("lowvar.search.solvers.ingo_first_order", gradients=True),
+    "ingo_binary": row("lowvar.search.solvers.ingo_binary", domains=("binary",)),
+    "ingo_categorical": row("lowvar.search.solvers.ingo_categorical", domains=("categorical",)),
+}  # fmt: skip
+
+# `domains`: kinds of domain that it searches; `backends`: those it runs on; `driven`: whether it is a stateful object
+# from (domain, x0, sigma0, population=None, seed=0, **options) rather than a SearchSolver; `gradients`: whether it
+# needs gradients of the function
+SEARCH = Registry(
+    "search",
+    OURS,
+    given=("backend", "domain", "x0", "sigma0", "seed"),
+    about={"domains": ("real",), "backends": BACKENDS, "driven": False, "gradients": False},
+    group="lowvar.searches",
+)

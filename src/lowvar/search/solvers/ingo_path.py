@@ -1,0 +1,103 @@
+"""INGO whose covariance also grows along the path of its mean."""
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from lowvar.errors import positive
+from lowvar.search.solvers.base import SearchSolver
+from lowvar.search.solvers.factored import factor_spread
+from lowvar.search.solvers.sampling import Sampling
+from lowvar.search.solvers.spectrum import spectrum
+
+_MOST = 0.1  # maximum reduction of an eigenvalue of B by the path: in few dimensions, longer steps reinforce themselves
+_LEAST = 0.25  # minimum of the eigenvalues of B: at most, a generation doubles a standard deviation
+
+
+class PathState(NamedTuple):
+    """A Gaussian with a full covariance, and the path of its mean.
+
+    Attributes:
+        mean: ``mu``, ``(d,)``.
+        factor: ``A`` with ``Sigma = A A'``, ``(d, d)``.
+        path: steps of the mean in whitened coordinates, decaying and turned along with ``A``, ``(d,)``.
+    """
+
+    mean: Any
+    factor: Any
+    path: Any
+
+
+def ingo_path(
+    backend,
+    domain,
+    population: int | None = None,
+    beta: float | None = None,
+    baseline: str = "mean",
+) -> SearchSolver:
+    """``ingo`` with a rank-one update along its path: the search for noisy ``f``.
+
+    ``B = I + beta M - min(c max(|q|^2 - d - 2 sqrt(2 d), 0), 1/10) q q' / |q|^2``, and as in ``ingo``
+    ``A <- A B^(-1/2)`` and ``mu <- mu - beta A B^-1 s``, with the gradient ``s, M`` in whitened coordinates. The path
+    is ``q <- (1 - c_c) q - sqrt(c_c (2 - c_c) N) s``, then ``B^(1/2) q``, the same vector in the new coordinates; ``c =
+    8 / ((d + 1.3)^2 + N / 2)`` and ``c_c`` are those of CMA-ES, ``c`` times 4.
+
+    Where ``f`` is pure noise, ``q`` is approximately ``N(0, I)``, and ``|q|^2`` has mean ``d`` and standard deviation
+    ``sqrt(2 d)``. An excess of two standard deviations marks a direction in which the mean keeps moving, such as that
+    of a curved valley, in which ``ingo`` is slow. Nothing shrinks in return, and there is no global step size: along
+    every axis, ``Sigma^-1`` grows by the estimated curvature, so a flat axis stays wide until its own signal is
+    detected. With noise of constant size, the mean thus averages over all generations (``Sigma^-1`` grows like ``t``,
+    steps fall like ``1 / t``), where CMA-ES shrinks all axes and stalls.
+
+    Eigenvalues of ``B`` below 1/4 become 1/4. In few dimensions, one noisy generation can make ``I + beta M``
+    indefinite; the step along that eigenvector, a multiple of ``B^-1``, would then leave the region that was sampled.
+
+    Beyond the paper: docs/performance.md compares it with ``ingo``, ``ingo_cma`` and pycma. Limits:
+    without noise ``ingo_cma`` needs a third of its evaluations or fewer.
+
+    Args:
+        backend: backend of the arrays.
+        domain: a real domain.
+        population: ``N``; ``2 floor(3 + floor(3 ln d) / 2)`` if not given.
+        beta: step size; ``1 / d``, at most 1/2, if not given.
+        baseline: ``none``, ``mean`` or ``centre``.
+
+    Raises:
+        UserError: a domain that is not real, or a setting out of range.
+
+    References:
+        Lyu and Tsang, Algorithm 1, for ``M``, ``s`` and the step; Hansen, arXiv:1604.00772, eqs. 45 and 47, for the
+        path and the rank-one update.
+    """
+    sampling = Sampling("ingo_path", backend, domain, population, "iid", baseline)
+    dim, n, xp = domain.dim, sampling.population, backend.xp
+    beta = min(1 / dim, 0.5) if beta is None else beta
+    positive("beta", beta)
+    c_c = (4 + n / 2 / dim) / (dim + 4 + n / dim)
+    rate = 8 / ((dim + 1.3) ** 2 + n / 2)
+    chance = dim + 2 * math.sqrt(2 * dim)
+
+    def init(x0, sigma0):
+        x0, sigma0 = sampling.start(x0, sigma0)
+        return PathState(x0, sigma0 * backend.asarray(np.eye(dim), x0), xp.zeros_like(x0))
+
+    def ask(state, noise):
+        return sampling.with_centre(state.mean[None, :] + noise @ state.factor.T, state.mean)
+
+    def tell(state, z, points, values):
+        gradient = sampling.gradient(z, values)
+        s = gradient.mean
+        informative = xp.max(xp.abs(gradient.weights)) > 0  # a generation of equal values carries no information
+        q = (1 - c_c) * state.path - math.sqrt(c_c * (2 - c_c) * n) * s
+        squared = xp.sum(q * q)
+        grown = xp.clip(rate * (squared - chance), min=0.0, max=_MOST)
+        coefficient = grown / xp.where(squared > 0, squared, xp.ones_like(squared))
+        rows = xp.concat([z, q[None, :]])
+        weights = xp.concat([beta * gradient.weights, -coefficient[None]])
+        b = spectrum(backend, 1 - beta * gradient.trace, rows, weights, _LEAST)
+        mean = state.mean - beta * (state.factor @ b.times(s, -1.0))
+        after = PathState(mean, b.times(state.factor, -0.5), b.times(q, 0.5))
+        return PathState(*(xp.where(informative, new, old) for new, old in zip(after, state, strict=True)))
+
+    return sampling.solver(init, ask, tell, lambda state: factor_spread(xp, state.factor))

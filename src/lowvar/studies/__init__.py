@@ -1,1 +1,0 @@
-"""Studies: experiments at a scale, their jobs, tables, figures and claims; one folder for each family."""

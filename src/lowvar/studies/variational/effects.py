@@ -1,6 +1,0 @@
-"""The effects for claims about variational problems."""
-
-from lowvar.studies.effect import Declared
-from lowvar.studies.variational import effects_along, effects_runs, effects_variances
-
-EFFECTS = Declared(effects_variances.EFFECTS | effects_runs.EFFECTS | effects_along.EFFECTS)

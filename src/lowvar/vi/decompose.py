@@ -1,0 +1,396 @@
+"""``lowvar.decompose``: sources of gradient variance in a model, and the estimators that would reduce it."""
+
+import contextlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import jax
+import numpy as np
+import optax
+
+from lowvar.errors import UserError, whole
+from lowvar.vi import crossed as analysis
+from lowvar.vi.batches import reshuffled
+from lowvar.vi.descent import DescentState, descend
+from lowvar.vi.estimators.base import Estimator
+from lowvar.vi.estimators.shared import of_shared
+from lowvar.vi.fit import Fit, completed
+from lowvar.vi.gradient_errors import diagnose, first_batch, reference_points
+from lowvar.vi.guides.amortised import Amortised
+from lowvar.vi.guides.forms import inferred
+from lowvar.vi.models import problem_of, start_of, starts
+from lowvar.vi.record import Run
+from lowvar.vi.rows import of_batch
+from lowvar.vi.run import engine as engines
+from lowvar.vi.run import programs
+from lowvar.vi.run.exact import ExactRun
+from lowvar.vi.run.methods import taking
+from lowvar.vi.settings import DEFAULT, check_arguments, methods_of, solver_of
+
+COMPARED = ("naive", "stl", "cv", "joint", "joint_svrg", DEFAULT)
+_REFERENCE = 2**22  # single-row gradients of the reference for errors
+_COMPARED_ROWS = 7  # rows whose densities tell whether two functions are the same model
+_ROUNDS, _ROUND = 7, 0.01  # of timings, and the seconds of each for an estimator
+_DESIGN_BUDGET = 2**22  # single-row gradients of a decomposition, above which data rows are sampled
+
+
+@dataclass(frozen=True)
+class Decomposition:
+    """The result of ``decompose``; printing it gives the summary.
+
+    Attributes:
+        table: pandas, columns ``method, block, source, variance, low, high, share, share_low, share_high,
+            batch_size, runs, replicates, memory``: variances of a batch's gradient with 95 % intervals. ``memory`` is
+            ``fit``, ``replayed`` (along the fit's last epochs), ``start`` (as at the fit's start) or ``filled`` (anew,
+            at ``params``), or empty for estimators without one.
+        time: time of a step by estimator, with its share of full passes, relative to ``naive`` (or the first one): CPU
+            time of all threads, or elapsed time where JAX or PyTorch computes on another device.
+        params: the parameters at which the variance was measured, under the names of NumPyro's guide, see ``Fit``.
+        title: name of the model and the place in the summary.
+        carried: for estimators with carryover (``mlmc``, ``storm`` and others): the squared carried error, in nats^2,
+            over all parameters. Variances are over fresh noise and do not include it.
+        memories: for estimators with memory: the origin of the memory, in words.
+        worth: ``{method: (value, low, high)}``: the variance of a step's gradient, with the squared carried error,
+            times the time of a step, relative to ``naive`` (or the first one), with a 95 % interval over designs and
+            timings.
+    """
+
+    table: Any
+    time: dict[str, float]
+    params: dict[str, Any]
+    title: str
+    carried: dict[str, float] = field(default_factory=dict)
+    memories: dict[str, str] = field(default_factory=dict)
+    worth: dict[str, tuple[float, float, float]] = field(default_factory=dict)
+
+    def summary(self) -> str:
+        """The table as text, and conclusions from it; first, a warning if a memory adds noise."""
+        from lowvar.vi.report import summary
+
+        return summary(self.table, self.time, self.title, self.carried, self.memories, self.worth)
+
+    def __str__(self) -> str:
+        return self.summary()
+
+    def plot(self, stem=None):
+        """The figure of shares and totals; saved as ``stem.svg``, ``.png`` and ``.csv`` if a stem is given."""
+        from lowvar.core import drawing
+        from lowvar.vi.plots import shares
+
+        rows = self.table[self.table["block"] == "all"].assign(problem=self.title.split(" (")[0])
+        figure = shares(rows, {name: name.replace("_", " ") for name in dict.fromkeys(rows["method"])})
+        if stem is not None:
+            drawing.save(figure, stem, rows)
+        return figure
+
+
+def decompose(
+    model: Any,
+    data: Mapping[str, Any] | None = None,
+    params: "Mapping[str, Any] | Fit | None" = None,
+    *,
+    guide: str | Amortised | Callable[..., Any] | Mapping[str, Any] | None = None,
+    estimators: Sequence[str | Callable[..., Estimator]] | Mapping[str, Any] | None = None,
+    batch_size: int | None = None,
+    num_particles: int | None = None,
+    noise: str | None = None,
+    optimizer: str | optax.GradientTransformation | None = None,
+    step_size: float | None = None,
+    num_steps: int | None = None,
+    init: Callable | Mapping[str, Any] | Fit | None = None,
+    replicates: int = 32,
+    columns: int = 8,
+    rows: int | None = None,
+    seed: int = 0,
+    progress: bool | None = None,
+    name: str | None = None,
+    **unknown: Any,
+) -> Decomposition:
+    """The sources of gradient variance in a model, and the estimators that would remove it.
+
+    Args:
+        model: a NumPyro model or a ``lowvar.TorchModel``, see ``fit``.
+        data: the NumPyro model's keyword arguments.
+        params: the parameters to evaluate at: a ``Fit``; or its ``params``, or those of an SVI result with an
+            ``AutoNormal``, ``AutoMultivariateNormal`` or ``AutoLowRankMultivariateNormal``.
+            Without them, ``fit`` is called first, with the last of ``estimators``. A ``Fit`` of this model on these
+            data keeps the memory of its own estimator, which joins the comparison; the other estimators replay its last
+            epochs. At plain ``params``, memories are filled anew there, with adaptive
+            coefficients at their start: along a run, the variance can be several times larger, or smaller.
+        guide: the variational family, see ``fit``; the one of ``params`` if not given, else ``"mean_field"``.
+        estimators: the estimators to compare: a list of names; or a mapping of labels of your own to names, or to
+            ``{"estimator": name, ...}`` with the estimator's options, such as ``{"naive": "naive", "joint, late":
+            {"estimator": "joint", "naive_epochs": 3}}``. A factory ``(problem, batches, **options) -> Estimator`` of
+            your own may replace a name. The table has the labels; ratios are relative to ``naive``, or to the first
+            if there is no ``naive``. If not given: naive, stl, cv, joint, joint_svrg and joint_adaptive.
+        batch_size: data rows of a mini-batch; the ``Fit``'s if not given, else as for ``fit``.
+        num_particles: particles per update; the ``Fit``'s if not given, else 1.
+        noise: noise scheme of the particles, see ``fit``; the ``Fit``'s if not given, else ``"iid"``.
+        optimizer: optimizer of the fit that is made without ``params``, see ``fit``; ``"adam"`` if not given.
+        step_size: its step size, see ``fit``.
+        num_steps: its number of updates; 5000 if not given.
+        init: its start, see ``fit``.
+        replicates: number of independent crossed designs, the sample size of the intervals.
+        columns: noise draws of a design.
+        rows: data rows of a design, drawn with replacement; all rows if not given, unless that is too many.
+        seed: seed of the fit and of the designs; the name of the model enters them too.
+        progress: whether to show a progress bar; by default on a terminal only.
+        name: name of the model in the summary; its function's name if not given.
+
+    Returns:
+        A ``Decomposition``, of batches drawn without replacement. With latent variables in the data plate it is that of
+        the gradient in the variables that rows share.
+
+    Raises:
+        UserError: as ``fit`` does.
+
+    References:
+        Wang, Geffner and Domke, 2024, section 3; unbiased mean squares of a crossed two-way design.
+    """
+    check_arguments(decompose, unknown)
+    methods, seed = methods_of(COMPARED if estimators is None else estimators), whole("seed", seed, 0)
+    if isinstance(data, Fit):
+        raise UserError("decompose: data is a Fit; give it as params=fit, and data before it if the model takes any")
+    of_fit = {"optimizer": optimizer, "step_size": step_size, "num_steps": num_steps, "init": init}
+    if params is not None and (idle := [name for name, value in of_fit.items() if value is not None]):
+        raise UserError(
+            f"decompose: {', '.join(idle)}: settings of a fit, which is made only without params; leave them out"
+        )
+    optimizer = "adam" if optimizer is None else optimizer
+    num_steps = whole("num_steps", 5000 if num_steps is None else num_steps, 1, or_float=True)
+    fitted = params if isinstance(params, Fit) else None
+    given: Any = params if fitted is None else fitted.params
+    if not isinstance(given, Mapping | None):
+        raise UserError(f"params: give a Fit, or a dict under the names of its guide, not {type(params).__name__}")
+    where = {"init": given, "init_is": "params"} if given is not None else start_of(model, init, seed)
+    if fitted and fitted.problem.guide.amortised and guide is not None:
+        raise UserError("decompose: guide: the Fit has its own, an amortised one; leave guide out")
+    guide = _guide_of(params) if guide is None else guide
+    problem = problem_of(model, data, name=name, guide=guide, **where)
+    if given is not None:
+        _check_complete(problem, given)
+    if estimators is None:
+        methods = methods_of(taking(of_batch(problem, 1), reshuffled(problem.N, 1), COMPARED))
+    run = fitted.run if fitted else None
+    if run and problem.plate and batch_size is None:
+        batch_size = min(run.solver.batch_size, problem.N)
+    num_particles = (run.solver.particles if run else 1) if num_particles is None else num_particles
+    noise = (run.solver.noise if run else "iid") if noise is None else noise
+    if rows is None and problem.N * columns * replicates > _DESIGN_BUDGET:
+        rows = max(32, _DESIGN_BUDGET // (columns * replicates))
+    replicates, columns = whole("replicates", replicates, 4), whole("columns", columns, 2)
+    rows, leader = None if rows is None else whole("rows", rows, 2), list(methods)[-1]
+    solver = solver_of(
+        problem, optimizer=optimizer, step_size=step_size, num_steps=num_steps, batch_size=batch_size,
+        num_particles=num_particles, elbo_samples=None if given is None else 2, noise=noise, where="decompose",
+    )  # fmt: skip
+    if (
+        fitted
+        and run
+        and not (_same(problem, fitted.problem, fitted.guide_params) and _batches(run.solver) == _batches(solver))
+    ):
+        run = None  # its memories belong to another density, or to other batches or noise
+    guide_params, auto, place = dict(problem.start), given, "at the fit" if run else "at the given parameters"
+    if auto is None:
+        fitted = completed(problem, Run(methods[leader], solver, num_steps, seed, problem.name, 0), progress)
+        guide_params, auto, place, run = fitted.guide_params, fitted.params, "at its fit", fitted.run
+    if run:
+        label = _own_label(methods, run.method)
+        methods = {**methods, label: run.method}
+        runs, parts, memory, origins = _along(problem, methods, label, run)
+    else:
+        runs, parts = _follow(problem, methods, leader, solver, num_steps, seed, problem.name)
+        memory = _filled(runs, _arrays(problem, guide_params))
+        origin = "filled at these parameters; along a run, the variance can be several times larger or smaller: "
+        origins = dict.fromkeys(methods, ("filled", origin + "pass the Fit"))
+    guide_params = _arrays(problem, guide_params)
+    measured = {name: of_shared(part) for name, part in parts.items()}
+    target = next(iter(measured.values())).problem
+    design = analysis.designs(
+        target, replicates=replicates, columns=columns, rows=rows, noise=runs.solver.noise, particles=solver.particles,
+        key=analysis.design_key(seed, problem.name),
+    )  # fmt: skip
+    values = {
+        name: analysis.decomposer(estimator, all_rows=rows is None)(memory[name], guide_params, *design)
+        for name, estimator in measured.items()
+    }
+    drawn = analysis.samples(target, values)
+    table = analysis.table(drawn, solver.batch_size, problem.N)
+    scheme = "" if solver.noise == "iid" else f", {solver.noise} noise of {solver.particles} particles"
+    kind = "" if problem.guide.factorised else f", {problem.guide.name} guide"
+    size = f"{problem.N} rows, " if problem.plate else ""
+    batch = f"batch {solver.batch_size}" if problem.plate else "all rows in every step"
+    number, shared = f"{problem.dim} parameters", target.blocks["mu"]
+    if shared < problem.dim:
+        encoder = ", and an encoder's" if problem.guide.amortised else ""
+        number = f"{shared} of {number}, which rows share{encoder}"
+    title = f"{problem.name} {place} ({size}{number}{kind}, {batch}{scheme})"
+    carried = _carried(runs, parts, memory, guide_params, problem)
+    origins = {
+        name: origins[name] for name, estimator in parts.items() if jax.tree.leaves(estimator.init(guide_params))
+    }
+    table["memory"] = table["method"].map(lambda name: origins[name][0] if name in origins else "")
+    memories = {name: words for name, (_, words) in origins.items()}
+    times = _times(runs, parts, guide_params)
+    worth = analysis.worth(drawn, times, carried, solver.batch_size, problem.N)
+    median = {name: float(np.median(ratios)) for name, ratios in times.items()}
+    return Decomposition(table, median, dict(auto), title, carried, memories, worth)
+
+
+def _guide_of(params):
+    """The guide of a ``Fit``, or the one whose parameters a mapping has."""
+    if isinstance(params, Fit) and params.problem.guide.amortised:
+        return params.problem.guide.source
+    if isinstance(params, Fit):
+        make: Any = params.problem.family
+        return lambda **given: make(SimpleNamespace(**given))
+    return inferred(params)
+
+
+def _arrays(problem, params):
+    return {block: problem.backend.asarray(np.asarray(value, problem.dtype)) for block, value in params.items()}
+
+
+def _batches(solver):
+    """What a memory depends on besides the rows: ``(batch size, particles, noise scheme)``."""
+    return solver.batch_size, solver.particles, solver.noise
+
+
+def _same(problem, other, params) -> bool:
+    """Whether two problems can share estimator states: their sites, data, precision and densities agree.
+
+    Args:
+        problem: one problem.
+        other: the other one.
+        params: the guide at which densities of different functions are compared.
+    """
+    if (type(problem), problem.N, dict(problem.sites), problem.dtype) != (
+        type(other), other.N, dict(other.sites), other.dtype
+    ):  # fmt: skip
+        return False
+    if (problem.guide.name, problem.blocks) != (other.guide.name, other.blocks):
+        return False
+    mine, others = (jax.tree.flatten(dict(one.data)) for one in (problem, other))
+    if mine[1] != others[1] or not all(np.array_equal(a, b) for a, b in zip(mine[0], others[0], strict=True)):
+        return False
+    return problem.model is other.model or np.allclose(_densities(problem, params), _densities(other, params))
+
+
+def _densities(problem, params) -> np.ndarray:
+    """Log densities of a few rows and of the prior, at the guide's mean and a standard deviation to either side."""
+    backend, xp, params = problem.backend, problem.backend.xp, _arrays(problem, params)
+    mean, sd = (backend.to_numpy(one) for one in (problem.guide.point(params)["mu"], problem.guide.scale(params)))
+    points = backend.asarray(np.stack([mean, mean + sd, mean - sd]).astype(problem.dtype))
+    index = backend.asarray(np.unique(np.linspace(0, problem.N - 1, _COMPARED_ROWS).astype(np.int32)))
+
+    def of(z):
+        return xp.concat([problem.log_likelihood(z, index), problem.log_prior(z)[None]])
+
+    return np.asarray(backend.to_numpy(backend.jit(backend.vmap(of))(points)))
+
+
+def _check_complete(problem, params) -> None:
+    """Checks that ``params`` has values for every parameter of the guide and of the model."""
+    for name in (*problem.params, *problem.names):
+        if name not in params:
+            raise UserError(f"params: no value of {name!r}, which {problem.name} needs; given: {', '.join(params)}")
+
+
+def _own_label(methods, own) -> str:
+    """The label of a fit's own estimator in the comparison."""
+    for label, method in methods.items():
+        if (method.factory, method.options) == (own.factory, own.options):
+            return label
+    return own.estimator if own.estimator not in methods else f"{own.estimator}, the fit's"
+
+
+def _follow(problem, methods, leader, solver, num_steps, seed, name):
+    """The engine of a fit by ``leader`` whose iterates all methods follow."""
+    return engines.follow(
+        problem, methods, leader, solver, seed=seed, name=name, starts=starts(problem),
+        engine=partial(ExactRun, num_steps=num_steps),
+    )  # fmt: skip
+
+
+def _along(problem, methods, label, run):
+    """Replays a fit's last epochs while the other methods follow, which gives their memories at its end.
+
+    Returns:
+        ``(engine, estimators, states, origins of the memories)``: the word in the table, and a description.
+    """
+    runs, parts = _follow(problem, methods, label, run.solver, run.num_steps, run.seed, run.name)
+    early, last = run.epochs
+    state = run.kept[early][0]
+    start = jax.tree.map(lambda leaf: leaf[0, 0], state)
+    fresh = {name: part.init(start.params) for name, part in parts.items()}
+    fresh |= {label: start.estimator} if early else {}  # at epoch 0 it may be idle
+    fresh = jax.tree.map(lambda leaf: leaf[None, None], fresh)
+    copy = partial(problem.backend.xp.asarray, copy=True)
+    begun = [DescentState(*(jax.tree.map(copy, part) for part in (state.params, fresh, state.optimizer)))]
+    with contextlib.closing(runs):
+        ended = runs.advance(begun, early, last - early) if last > early else begun
+    memory = jax.tree.map(lambda leaf: leaf[0, 0], ended[0].estimator)
+    along = "replayed", f"accumulated along the fit's last {last - early} epochs"
+    origins = dict.fromkeys(methods, along if last > early else ("start", "as at the fit's start"))
+    origins |= {label: ("fit", "the fit's own")} if last else {}
+    return runs, parts, {**memory, **({label: run.memory} if last else {})}, origins
+
+
+def _filled(runs, params):
+    """States of the estimators with memories filled at ``params``, by an epoch of steps of size zero."""
+    backend = runs.problem.backend
+
+    def stay(gradient, state, params=None):
+        return backend.tree_map(backend.xp.zeros_like, gradient), state
+
+    nowhere = optax.GradientTransformation(lambda params: (), stay)  # type: ignore[arg-type]
+    still = descend(runs.at(1.0).estimator, runs.sampler, nowhere)
+    return programs.one_epoch(still, runs.keys[0], params)().estimator
+
+
+def _carried(runs, parts, memory, params, problem):
+    """The squared carried errors of the estimators."""
+    parts = {name: estimator for name, estimator in parts.items() if estimator.properties.carryover}
+    if not parts:
+        return {}
+    backend, count = problem.backend, int(np.clip(_REFERENCE // problem.N, 64, 4096))
+    for_noise, for_reference = jax.random.split(analysis.design_key(1, problem.name))
+    drawn = jax.vmap(partial(first_batch, runs.sampler))(jax.random.split(for_noise, 64))
+    drawn = drawn, reference_points(for_reference, count, problem.dim, problem.dtype)
+    noise, reference = jax.tree.map(lambda leaf: backend.asarray(np.asarray(leaf)), drawn)
+    carried = {}
+    for name, estimator in parts.items():
+
+        @backend.jit
+        def errors(state, estimator=estimator):
+            return diagnose(estimator, state, params, noise, reference)
+
+        errors_at = errors(memory[name])
+        carried[name] = float(errors_at.squared_error - errors_at.variance)
+    return carried
+
+
+def _times(runs, parts, params) -> dict[str, np.ndarray]:
+    """Times of an epoch with its full passes, in several rounds, relative to ``naive`` or the first: ``(rounds,)``."""
+    device = str(getattr(params["mu"], "device", "cpu")).lower()
+    clock = time.process_time if "cpu" in device else time.perf_counter  # elapsed time is that of other processes too
+    epochs = {}
+    for name, estimator in parts.items():
+        solver = descend(estimator, runs.sampler, runs.at(1e-12).optimizer)
+        epochs[name] = programs.one_epoch(solver, runs.keys[0], params)
+        epochs[name]()
+
+    def seconds(epoch, repeats):
+        start = clock()
+        for _ in range(repeats):
+            epoch()
+        return (clock() - start) / repeats
+
+    repeats = {name: int(np.clip(_ROUND / max(seconds(epoch, 1), 1e-6), 1, 100)) for name, epoch in epochs.items()}
+    rounds = [{name: seconds(epoch, repeats[name]) for name, epoch in epochs.items()} for _ in range(_ROUNDS)]
+    base = "naive" if "naive" in parts else next(iter(parts))
+    return {name: np.array([one[name] / one[base] for one in rounds]) for name in parts}

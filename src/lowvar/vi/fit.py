@@ -1,0 +1,536 @@
+"""``lowvar.fit``: Gaussian variational inference of a NumPyro model."""
+
+import inspect
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from types import SimpleNamespace
+from typing import Any
+
+import jax
+import numpy as np
+import optax
+
+from lowvar.core import loop
+from lowvar.core.keys import named_key
+from lowvar.errors import UserError, whole
+from lowvar.vi import psis, saved
+from lowvar.vi.devices import divided
+from lowvar.vi.estimators import GRADIENT
+from lowvar.vi.estimators.base import Estimator
+from lowvar.vi.gain import Optimum
+from lowvar.vi.guides.amortised import Amortised
+from lowvar.vi.judgement import judged, noisy_of
+from lowvar.vi.models import problem_of, start_of, starts
+from lowvar.vi.record import Run
+from lowvar.vi.run import engine as engines
+from lowvar.vi.run.settings import Method
+from lowvar.vi.settings import (
+    check_arguments,
+    check_estimator,
+    default_estimator,
+    depends_on_batch,
+    own_objects,
+    solver_of,
+)
+from lowvar.vi.stopping import rule_of
+from lowvar.vi.summary import summary as table_of
+from lowvar.vi.watched import ENDED, Evaluation, WatchedRun, interruptible
+
+_COSTLY = "each draw is a pass over all rows; set khat_samples to compute it"
+
+
+@dataclass(frozen=True, repr=False)
+class Fit:
+    """The result of ``fit``; its ``repr`` is one line, ``print`` shows its settings and notes too.
+
+    Attributes:
+        params: parameters under the names of NumPyro's guide, and ``numpyro.param`` sites under theirs;
+            ``numpyro.infer.Predictive`` takes them with ``guide``. The mean-field guide has ``AutoNormal``'s,
+            ``{site}_auto_loc`` and ``{site}_auto_scale``, in the site's unconstrained shape; ``low_rank`` those of
+            ``AutoLowRankMultivariateNormal``, ``full_rank`` and ``block_diagonal`` of ``AutoMultivariateNormal``.
+        elbo: table with columns ``iteration, elbo, elbo_se`` (nats), of the iterates; the last row is of the result.
+        problem: the model as a ``VariationalProblem``.
+        guide_params: the same parameters as vectors by block, ``{"mu": (dim,), "log_sigma": (dim,)}``; other guides
+            than the mean-field one have further blocks.
+        khat: the k-hat of Pareto-smoothed importance sampling: above 0.7, the guide is a poor approximation of the
+            posterior. None if it was not computed. It is computed from draws of the guide, so it cannot see a mode
+            that the guide leaves out; see docs/life-of-a-fit.md on the look for these.
+        notes: sentences on problems of the fit; also issued as warnings.
+        run: settings and memory of the fit.
+        optimum: the estimated distance from the best guide of the family, an ``vi.gain.Optimum`` by coordinate of
+            the unconstrained space; None without k-hat, for guides whose coordinates are tied, and where the fit has
+            clearly not converged.
+    """
+
+    params: dict[str, Any]
+    elbo: Any
+    problem: Any
+    guide_params: dict[str, np.ndarray]
+    khat: float | None = None
+    notes: tuple[str, ...] = ()
+    run: Run | None = field(default=None, repr=False)
+    optimum: Optimum | None = field(default=None, repr=False)
+
+    def __repr__(self) -> str:
+        last = self.elbo.iloc[-1]
+        elbo, error = float(last["elbo"]), float(last["elbo_se"])
+        digits = int(np.clip(1 - np.floor(np.log10(error)), 0, 8)) if error > 0 else 4
+        reached = f"ELBO {elbo:.{digits}f} +- {error:.{digits}f} nats after {int(last['iteration'])} steps"
+        tail = "" if self.khat is None else f", k-hat {self.khat:.2f}"
+        return f"Fit({self.problem.name}, dim {len(noisy_of(self.problem))}: {reached}{tail})"
+
+    def __str__(self) -> str:
+        lines = [repr(self)]
+        if self.run is not None:
+            solver = self.run.solver
+            optimizer = (
+                f"{solver.optimizer} with step size {solver.step_sizes[0]:g}"
+                if not solver.own
+                else f"{solver.optimizer} with a schedule of step sizes"
+                if "step_size_at" in solver.own
+                else "an optimizer of optax"
+            )
+            rows = (
+                f"batches of {solver.batch_size} out of {self.problem.N} rows" if self.problem.plate else "all the data"
+            )
+            lines.append(f"estimator {self.run.method.estimator}, {rows}, {optimizer}")
+            lines += ENDED.get(self.run.ended, [])
+        if (rows := self.problem.elbo_rows) < self.problem.N:
+            lines.append(
+                f"ELBOs are from {rows} of the {self.problem.N} rows, the same ones at all steps: their differences "
+                "are more accurate than elbo_se, which contains the sampling of the rows"
+            )
+        if self.optimum is not None:
+            off, error = np.nan_to_num(self.optimum.sd), np.nan_to_num(self.optimum.sd_se)
+            lines.append(
+                f"standard deviations are up to {np.abs(off).max():.1%} off those of the best such guide, by an "
+                f"estimate with standard errors up to {error.max():.1%}"
+            )
+        if self.khat is None:
+            ended, told = (None, None) if self.run is None else (self.run.ended, self.run.khat_samples)
+            why = "the fit was interrupted" if ended == "interrupted" else "khat_samples is 0" if told == 0 else _COSTLY
+            why = why if self.run is None or self.run.num_steps else "no step was made"
+            lines.append(f"k-hat was not computed: {why}")
+        return "\n".join([*lines, *self.notes])
+
+    @cached_property
+    def guide(self):
+        """The guide as an object of the model's library.
+
+        For a NumPyro model, the guide of ``numpyro.infer.autoguide`` that accepts ``params``, see
+        ``vi.guides.forms``. For a ``TorchModel``, the normal of ``torch.distributions`` over ``z``.
+        """
+        return self.problem.auto_guide(self.guide_params)
+
+    def sample(self, num_samples: int = 1000, seed: int = 0) -> dict[str, np.ndarray]:
+        """Draws from the fitted guide, in constrained space: ``{site: (num_samples, ...)}``.
+
+        Observed sites and those that follow from the data are not included; use ``Predictive`` for those.
+        ``numpyro.param`` sites are in ``params``.
+        """
+        num_samples, seed = whole("num_samples", num_samples, 1), whole("seed", seed, 0)
+        problem, backend = self.problem, self.problem.backend
+        eps = jax.random.normal(named_key(seed, "posterior"), (num_samples, problem.noise_dim), problem.dtype)
+        params = {block: backend.asarray(value) for block, value in self.guide_params.items()}
+        transform = backend.vmap(lambda eps: problem.guide.transform(params, eps))
+        return problem.draws(transform(backend.asarray(np.asarray(eps))))
+
+    def to_arviz(self, num_samples: int = 1000, seed: int = 0):
+        """The draws as ArviZ inference data (one chain).
+
+        Raises:
+            UserError: ArviZ is not installed.
+        """
+        try:
+            import arviz
+        except ModuleNotFoundError as error:
+            raise UserError("to_arviz needs the package arviz: pip install 'lowvar[arviz]'") from error
+        posterior = {site: np.asarray(draws)[None] for site, draws in self.sample(num_samples, seed).items()}
+        if "posterior" in inspect.signature(arviz.from_dict).parameters:  # before ArviZ 1.0
+            return arviz.from_dict(posterior=posterior)
+        return arviz.from_dict({"posterior": posterior})
+
+    def resume(
+        self,
+        num_steps: int,
+        *,
+        stop: bool | float = False,
+        callback: Callable[[Evaluation], Any] | None = None,
+        khat_samples: int | None = None,
+        progress: bool | None = None,
+    ):
+        """The fit after ``num_steps`` further updates: the same bytes as one longer fit with the same settings.
+
+        Optimizer, memory of the estimator, and noise continue where they were. Steps since the last whole epoch are
+        made again. The schedule ``cosine`` is stretched to the new end: step sizes rise again and fall later,
+        which is not the path of one longer fit. A fit on other data, or with other settings, starts from the
+        parameters alone: ``lowvar.fit(..., init=fit)``.
+
+        Args:
+            num_steps: further updates.
+            stop: see ``lowvar.fit``.
+            callback: see ``lowvar.fit``.
+            khat_samples: see ``lowvar.fit``; as in the fit if not given.
+            progress: see ``lowvar.fit``.
+
+        Raises:
+            UserError: the estimator depends on the length of the whole run (``mlmc_optimal``), or the fit was loaded
+                without its own optimizer or estimator.
+        """
+        more = whole("num_steps", num_steps, 1, or_float=True)
+        run = self.run
+        if run is None or run.reached is None:
+            raise UserError(
+                "resume: this fit has no state to continue from: lowvar.load needs the optimizer or estimator that fit "
+                "was given as an object"
+            )
+        needed, backend = np.dtype(self.problem.dtype), self.problem.backend
+        if backend.to_numpy(backend.asarray(np.zeros((), needed))).dtype != needed:
+            raise UserError(f"resume: the fit is in {needed}; set jax_enable_x64 as in the fit")
+        if "epochs" in GRADIENT.options_of(run.method.factory):
+            raise UserError(
+                f"resume: {run.method.estimator!r} plans its particles for the number of steps of the whole run; make "
+                "one longer fit, or start another from this one: init=fit"
+            )
+        total = run.num_steps + more
+        steps = -(-self.problem.N // run.solver.batch_size)
+        longer = replace(run.solver, epochs=-(-total // steps), schedule=_to(total, run.solver.schedule))
+        draws = run.khat_samples if khat_samples is None else checked_draws(khat_samples)
+        run = replace(run, solver=longer, num_steps=total, ended="budget", khat_samples=draws)
+        return completed(self.problem, run, progress, rule_of(stop), callback)
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Writes the fit to one npz file, whole or not at all; ``lowvar.load`` reads it.
+
+        The file has parameters, ELBO trace, settings, optimizer state and memory of the estimator, but neither the
+        model nor the data: ``load`` needs both, and rejects others.
+
+        Args:
+            path: the file.
+
+        Raises:
+            UserError: an option of the estimator that is no number or text, or a folder that cannot be written.
+        """
+        saved.write(self, path)
+
+    def __reduce__(self):
+        return saved.pickled(self, _unpickled)
+
+    def summary(
+        self,
+        var_names: Any = None,
+        *,
+        hdi_prob: float = 0.94,
+        kind: str = "hdi",
+        num_samples: int = 4000,
+        seed: int = 0,
+    ):
+        """A table of the latent variables, in the form of ``arviz.summary``.
+
+        A row for each entry of each site, ``site[i, j]``, in constrained space, from independent draws of the guide.
+        Chains, and with them ``ess`` and ``r_hat``, do not exist here. The Monte Carlo errors are those of the draws.
+        ``opt_mean`` and ``opt_sd`` are about the errors that the optimisation has left: the estimated distance from
+        the best guide of the family, or its standard error if that is larger, see ``Fit.optimum``; not a number where
+        unknown. How far that guide is from the posterior is another question, see ``khat``.
+
+        Args:
+            var_names: sites to show, one name or several; all if not given.
+            hdi_prob: probability of the interval.
+            kind: ``"hdi"``, the shortest interval, or ``"eti"``, that with equal tails.
+            num_samples: draws.
+            seed: their seed.
+
+        Returns:
+            pandas, columns ``mean, sd, hdi_3%, hdi_97%`` (named after the probability), ``mcse_mean, mcse_sd,
+            opt_mean, opt_sd``.
+
+        Raises:
+            UserError: an unknown site, or settings out of range.
+        """
+        num_samples = whole("num_samples", num_samples, 2)
+        draws = self.sample(num_samples, seed)
+        return table_of(draws, var_names, hdi_prob, kind, self.problem.sites, self.optimum)
+
+    def plot(self, stem: str | os.PathLike | None = None):
+        """The ELBO against steps, with its standard error: all of the run, and its end.
+
+        Args:
+            stem: saves the figure as ``stem.svg`` and ``stem.png``, and its rows as ``stem.csv``.
+
+        Returns:
+            A matplotlib figure.
+
+        Raises:
+            UserError: matplotlib is not installed.
+        """
+        from lowvar.vi.plots import elbo_figure
+
+        return elbo_figure(self, stem)
+
+
+def fit(
+    model: Any,
+    data: Mapping[str, Any] | None = None,
+    *,
+    guide: str | Amortised | Callable[..., Any] | Mapping[str, Any] = "mean_field",
+    estimator: str | Callable[..., Estimator] | None = None,
+    optimizer: str | optax.GradientTransformation = "adam",
+    step_size: float | Callable[[Any], Any] | None = None,
+    num_steps: int = 5000,
+    batch_size: int | None = None,
+    num_particles: int = 1,
+    noise: str = "iid",
+    schedule: Mapping[str, Any] | None = None,
+    average: bool | None = None,
+    init: "Callable | Mapping[str, Any] | Fit | None" = None,
+    seed: int = 0,
+    elbo_samples: int | None = None,
+    khat_samples: int | None = None,
+    stop: bool | float = False,
+    devices: int | None = None,
+    callback: Callable[[Evaluation], Any] | None = None,
+    progress: bool | None = None,
+    **options: Any,
+) -> Fit:
+    """Variational inference of a NumPyro model, or of a ``TorchModel``, with a Gaussian guide.
+
+    Args:
+        model: a NumPyro model. The plate that its data are indexed by is subsampled, the largest if there are several
+            and none has a ``subsample_size``; others, such as one over outputs, are evaluated in full. Without such a
+            plate, every step uses all rows. Latent sites in the plate have parameters for each of its rows; a step
+            updates those of its batch, see ``vi.descent.RowDescent``. Missing
+            values (``obs_mask``) are integrated out. ``numpyro.param`` sites are trained as point estimates. Or a
+            ``lowvar.TorchModel``, whose results are tensors.
+        data: the NumPyro model's keyword arguments, as ``MCMC.run(key, **data)`` takes them. Rows of memory-mapped
+            arrays, and of ``lowvar.Parquet``, stay in their files, see docs/large-data.md.
+        guide: the variational family: ``"mean_field"``; ``"full_rank"``, with all correlations; ``"block_diagonal"``,
+            with those within each site; ``"low_rank"``, a diagonal plus a matrix of low rank, by default the square
+            root of the dimension; ``{"guide": "low_rank", "rank": 3}`` sets an option. ``lowvar.Amortised(function,
+            params)``: the means and scales of latent sites in the data plate are a function of the row's data.
+            NumPyro's ``AutoNormal``, ``AutoMultivariateNormal`` and ``AutoLowRankMultivariateNormal``, the classes or
+            guides of this model, stand for the first, the second and the last, their ``init_loc_fn`` for ``init``. Or a
+            factory ``(dim, backend, noiseless, sites, **options) -> lowvar.vi.guides.guide.Gaussian`` of your own.
+        estimator: the gradient estimator, by name (``lowvar list estimators``), as ``"module:function"``, or as a
+            factory ``(problem, batches, **options) -> Estimator`` of your own, see docs/adding-an-estimator.md. If not
+            given, ``joint_adaptive``, which docs/design-notes.md compares with others; ``naive`` for a fit of less than
+            two passes over the data.
+        optimizer: ``"adam"`` or ``"sgd"``; or any ``optax.GradientTransformation``, such as ``optax.adamw(1e-3)``, that
+            needs no value of the objective.
+        step_size: step size of ``"adam"`` or ``"sgd"``, 0.01 if not given, or an optax schedule of it; an optax
+            optimizer has its own.
+        num_steps: number of updates; ``1e4`` counts as a whole number.
+        batch_size: data rows of a mini-batch; if not given, the ``subsample_size`` of the model's plate, or 100 if it
+            has none or that of all rows; or all rows if they are fewer.
+        num_particles: particles per update, shared by the rows of the batch; for ``mlmc``, those of the first update.
+        noise: noise scheme of the particles: ``"iid"``, ``"antithetic"`` (pairs), ``"orthogonal"`` or ``"rqmc"``.
+        schedule: decay of step sizes (for optax optimizers: of updates). ``{"kind": "step", "beta": 0.5, "r": 100}``
+            halves them every 100 updates. Other kinds are ``"time"`` and ``"exponential"`` (with ``beta``),
+            ``"piecewise"`` (with ``values``) and ``"cosine"`` (to 0 at update ``r``, over the last share ``beta``).
+            ``mlmc`` uses fewer particles as they fall.
+        average: whether the result is the average of the iterates, in which the weight of step ``t`` grows as
+            ``t^6``; a single iterate has the noise of a step. If not given, where the step size is constant. If the
+            last iterate has a higher ELBO, as where the average still contains the way to the optimum, it is the
+            result. ``callback`` and the trace, up to its last row, are about the iterates.
+        init: the start: one of NumPyro's strategies, such as ``numpyro.infer.init_to_median``; values of sites by
+            name; or an earlier ``Fit``. Sites that it leaves out have means near 0 in the unconstrained space, drawn by
+            ``seed`` with standard deviation 0.1; or uniformly on (-2, 2) if 0 is a saddle point of the likelihood in
+            them, as of the factors of a matrix or the weights of a network, see docs/life-of-a-fit.md. Standard
+            deviations of the guide start at 0.1, or at those of the ``Fit``.
+        seed: seed of starts and noise; the same seed gives the same result, for a model function (or ``TorchModel``)
+            of the same name, which enters the noise too.
+        elbo_samples: particles of each ELBO in the trace, on all the data; if not given 200, fewer above 40 000
+            rows. Where rows of a NumPyro model have more than 200 numbers, 200 numbers count as a row; a row of a
+            ``TorchModel`` counts as one.
+        khat_samples: posterior draws for ``khat``, on all the data, 200 or more; 0 for none. If not given
+            10 000, fewer above 3 300 such rows, and none above 167 000.
+        stop: whether to end the fit where the ELBO no longer rises, before ``num_steps``, see ``Plateau``; a number is
+            the rise that still counts, in nats for a doubling of the steps, in place of the ELBO's standard error.
+        devices: number of JAX's devices that share the rows of every batch and of full passes, each with the same
+            parameters; one if not given. See docs/large-data.md.
+        callback: called with an ``Evaluation`` whenever the ELBO is computed, before the first step and after whole
+            epochs on a geometric grid; the fit ends if it returns True or raises ``StopIteration``.
+        progress: whether to show a progress bar; by default on a terminal and in a notebook.
+        **options: options of the estimator.
+
+    Returns:
+        A ``Fit``. Ctrl-C ends the steps and returns the fit so far, with a note; a second one raises
+        ``KeyboardInterrupt``.
+
+    Raises:
+        UserError: an unknown name, a number out of range, a model that does not permit mini-batches (see
+            ``from_numpyro``), or divergence.
+
+    References:
+        Wang, Geffner and Domke, "Joint control variate for faster black-box variational inference", 2024.
+    """
+    if estimator is not None:
+        check_estimator(estimator)
+    check_arguments(fit, options, estimator)
+    seed, num_steps = whole("seed", seed, 0), whole("num_steps", num_steps, 1, or_float=True)
+    draws = checked_draws(khat_samples)
+    problem = problem_of(model, data, streams=True, guide=guide, **start_of(model, init, seed))
+    solver = solver_of(
+        problem, optimizer=optimizer, step_size=step_size, num_steps=num_steps, batch_size=batch_size,
+        num_particles=num_particles, elbo_samples=elbo_samples, schedule=schedule, noise=noise, average=average,
+    )  # fmt: skip
+    if devices is not None:
+        problem = divided(problem, devices, solver.batch_size)
+    method = Method(estimator or default_estimator(problem, solver, num_steps), options)
+    run = Run(method, solver, num_steps, seed, problem.name, draws)
+    return completed(problem, run, progress, rule_of(stop), callback, _left_out(problem, init))
+
+
+def completed(problem, run: Run, progress, rule=None, callback=None, told: tuple[str, ...] = ()) -> Fit:
+    """The fit with the settings of ``run``, continued from what it has kept."""
+    watched = partial(
+        WatchedRun, num_steps=run.num_steps, callback=callback, rule=rule, begun=run.state,
+        named=problem.named,
+    )  # fmt: skip
+    runs = engines.build(
+        problem, run.method, run.solver, seed=run.seed, name=run.name, starts=starts(problem), engine=watched
+    )
+    with interruptible() as pressed:
+        result = finished(runs, progress, f"fit {problem.name}", begun=runs.begun, halt=pressed)
+    if pressed() and result.reached.stops[-1] < runs.stops[-1]:
+        runs.ended = "interrupted"
+        if not runs.num_steps:
+            raise KeyboardInterrupt
+    fitted = made(problem, runs.better(result), run.solver.own)
+    if runs.num_steps:
+        draws = 0 if runs.ended == "interrupted" else run.khat_samples
+        k, optimum, notes = judged(fitted, run.solver, run.seed, result.trace, draws)
+    else:  # there is no fit to judge
+        k, optimum, notes = None, None, (f"{problem.name}: the callback ended the fit before its first step",)
+    notes = (*told, *problem.notes(run.solver.batch_size), *_of_optimizer(problem, run.solver, runs), *notes)
+    if runs.ended == "interrupted":
+        notes = (f"{problem.name}: Ctrl-C ended the fit after {runs.num_steps} of {run.num_steps} steps", *notes)
+    for note in notes:
+        warnings.warn(note, UserWarning, stacklevel=3)
+    run = replace(
+        run, num_steps=runs.num_steps, epochs=(runs.early, runs.whole), kept=dict(runs.kept), reached=result.reached,
+        ended=runs.ended,
+    )  # fmt: skip
+    return replace(fitted, khat=k, notes=notes, run=run, optimum=optimum)
+
+
+def _of_optimizer(problem, solver, runs) -> list[str]:
+    """Notes on an optimizer: what one of optax means for rows' own variables, and whether it moved at the end."""
+    notes, (early, last) = [], (runs.kept[epoch][0].params for epoch in (runs.early, runs.whole))
+    if "transformation" in solver.own and problem.local is not None and solver.batch_size < problem.N:
+        notes.append(
+            f"{problem.name}: under an optax transformation, the latent variables in the plate {problem.plate!r} move "
+            "when their rows are visited and stand still in between; optimizer='adam', with step_size= or schedule=, "
+            "makes up for these steps"
+        )
+        if depends_on_batch(solver.own["transformation"], problem):
+            notes.append(
+                f"{problem.name}: an update of this optax transformation depends on all gradients of a step, as under "
+                "clip_by_global_norm: those of the batch's rows and of the shared variables, so it depends on "
+                "batch_size, and on which rows share a batch"
+            )
+    early, last = runs.backend.to_numpy((early, last))
+    if runs.early < runs.whole and all(np.array_equal(early[block], last[block]) for block in last):
+        notes.append(
+            f"{problem.name}: no parameter moved in the last {runs.num_steps - runs.early * runs.steps} steps: if "
+            "the optimizer's step size is 0 there, make its schedule as long as num_steps"
+        )
+    return notes
+
+
+def _left_out(problem, init) -> tuple[str, ...]:
+    """A note on the sites of which the fit that another one starts from has no values."""
+    if not isinstance(init, Fit) or not (new := [site for site in problem.sites if site not in init.problem.sites]):
+        return ()
+    return (f"{problem.name}: init, a fit of {init.problem.name}, has no values of {', '.join(map(repr, new))}, which "
+            "start as without init",)  # fmt: skip
+
+
+def checked_draws(khat_samples: int | None) -> int | None:
+    """The number of draws for k-hat; None where the number of rows determines it."""
+    draws = khat_samples if khat_samples is None else whole("khat_samples", khat_samples, 0)
+    if draws and draws < psis.LEAST:
+        raise UserError(f"khat_samples {draws}: k-hat needs at least {psis.LEAST}; 0 skips it")
+    return draws
+
+
+def in_notebook() -> bool:
+    """Whether this is a kernel of Jupyter: its output is no terminal, but shows progress bars."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython else None  # type: ignore[attr-defined]
+    return shell is not None and "IPKernelApp" in getattr(shell, "config", {})
+
+
+def finished(runs, progress, label, **how):
+    """The result of an engine's runs, with a progress bar."""
+    from tqdm.auto import tqdm
+
+    disable = (False if in_notebook() else None) if progress is None else not progress
+    with tqdm(total=runs.solver.epochs, desc=label, unit="epoch", disable=disable, leave=False) as bar:
+        return loop.run(runs, progress=bar.update, **how)
+
+
+def made(problem, result, own: Iterable[str] = ()) -> Fit:
+    """The ``Fit`` from the result of a run with a caller's own objects, by the names of ``Settings.own``.
+
+    Raises:
+        UserError: the run diverged.
+    """
+    guide_params = {block: value[0, 0] for block, value in result.params.items()}
+    if not all(np.isfinite(value).all() for value in guide_params.values()):
+        smaller = "give the optimizer a smaller step size" if "transformation" in own else "use a smaller step_size"
+        raise UserError(f"{problem.name}: the fit diverged; {smaller}")
+    trace = result.trace[["iteration", "elbo", "elbo_se"]]
+    return Fit(problem.named(guide_params), trace, problem, guide_params)
+
+
+def _to(end: int, schedule):
+    """A schedule for a run of ``end`` steps: a cosine that would reach 0 before falls later."""
+    if schedule is None or schedule.kind != "cosine" or schedule.r >= end:
+        return schedule
+    return replace(schedule, r=end)
+
+
+def load(
+    path,
+    model: Any,
+    data: Mapping[str, Any] | None = None,
+    *,
+    guide: Amortised | None = None,
+    estimator: Callable | str | None = None,
+    optimizer: Any = None,
+    step_size: Callable | None = None,
+) -> Fit:
+    """A ``Fit`` from the file of ``Fit.save``, which continues where that one stood.
+
+    Args:
+        path: the file.
+        model: the model of the fit, a ``TorchModel`` as well.
+        data: its data; None for a ``TorchModel``, whose functions hold them.
+        guide: the ``Amortised`` of the fit, if it has one.
+        estimator: the estimator, if ``fit`` was given a function or ``"module:function"``; without it the fit cannot be
+            resumed. The file names it and is never asked to import it.
+        optimizer: the same for an optimizer of optax.
+        step_size: the same for an optax schedule.
+
+    Raises:
+        UserError: no such file, or one that is damaged; or another model, or data with other names, shapes, types or
+            values than those of the fit. A model that holds its data must have the log-likelihoods of the fit's in all
+            rows, to a relative 1e-3 at one point of the guide.
+    """
+    own = own_objects(optimizer or "adam", step_size)
+    return _fit_of(*saved.read(path, model, data, guide, estimator, own))
+
+
+def _unpickled(*pickle) -> Fit:
+    """The ``Fit`` from what ``saved.pickled`` gave."""
+    return _fit_of(*saved.unpickled(*pickle))
+
+
+def _fit_of(problem, params, trace, more) -> Fit:
+    """The ``Fit`` from the content of its file, see ``saved.read``."""
+    final = SimpleNamespace(params={block: value[None, None] for block, value in params.items()}, trace=trace)
+    return replace(made(problem, final), **more)

@@ -1,0 +1,1 @@
+"""Guides: mean field, low rank, full rank, amortised."""

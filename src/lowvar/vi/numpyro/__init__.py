@@ -1,0 +1,1 @@
+"""NumPyro's models as variational problems."""

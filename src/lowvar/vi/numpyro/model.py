@@ -1,0 +1,315 @@
+"""Any NumPyro model as a ``VariationalProblem``.
+
+Finds the model's own ``plate(..., subsample_size=...)`` and substitutes its index. Latent sites get values from R^d,
+with the Jacobians of their constraints in the log prior. ``numpyro.param`` sites are further coordinates of the same
+vector, without prior and without noise: point estimates.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import jax
+import jax.flatten_util
+import jax.numpy as jnp
+import numpy as np
+from numpyro.distributions import biject_to, constraints
+from numpyro.infer.util import helpful_support_errors
+
+from lowvar.core.backend import get
+from lowvar.core.rows import native
+from lowvar.errors import UserError
+from lowvar.vi.drawn_start import drawn_start
+from lowvar.vi.given_start import fill
+from lowvar.vi.guides import forms as guide_forms
+from lowvar.vi.guides.amortised import Amortised, begun
+from lowvar.vi.guides.guide import NO_NOISE, MeanField
+from lowvar.vi.guides.registry import family
+from lowvar.vi.numpyro.densities import Densities, Functions
+from lowvar.vi.numpyro.missing import without_unused
+from lowvar.vi.numpyro.plate import data_plate
+from lowvar.vi.numpyro.trace import (
+    AllRows,
+    FixedIndex,
+    converted,
+    frame_of,
+    is_latent,
+    leaves,
+    plain,
+    prototype,
+    roundings,
+)
+from lowvar.vi.rows import MeanFieldOfRows, OfBatch, Rows
+from lowvar.vi.variational import VariationalProblem
+
+_WIDE = 200  # numbers of a data row, from which on it counts for several
+_SCALE = 0.1  # standard deviations of the guide at the start, as AutoNormal's
+
+
+@dataclass(frozen=True, eq=False)
+class NumPyroProblem(VariationalProblem):
+    """A ``VariationalProblem`` with its NumPyro model.
+
+    Attributes:
+        model: the NumPyro model.
+        data: its keyword arguments.
+        plate: name of the data plate; empty if all rows count as one, without subsampling.
+        params: names of the ``numpyro.param`` sites, which are point estimates.
+        latent: names of the latent sites, in the order of the model.
+        start: start of a fit, the guide's parameters.
+        unravel: ``z (dim,) -> {site: unconstrained value}``.
+        constrain: ``z (dim,) -> {site: value}``, latent sites and deterministic ones that need no data.
+        values: ``z (dim,) -> {param: value}``, constrained.
+        log_joint: ``(z (dim,), index (B,)) -> ((B,), ())``, nats: ``log_likelihood`` and ``log_prior`` from one run of
+            the model.
+        remarks: sentences for the user on how the model is subsampled.
+        densities: the model's, if it has latent variables in the data plate.
+        transforms: the bijections from R^d to the supports, by site.
+    """
+
+    model: Callable = None  # type: ignore[assignment]
+    data: Mapping[str, Any] = field(default_factory=dict)
+    plate: str = ""
+    params: tuple[str, ...] = ()
+    latent: tuple[str, ...] = ()
+    start: Mapping[str, np.ndarray] = field(default_factory=dict)
+    unravel: Callable = None  # type: ignore[assignment]
+    constrain: Callable = None  # type: ignore[assignment]
+    values: Callable = None  # type: ignore[assignment]
+    log_joint: Callable = None  # type: ignore[assignment]
+    remarks: tuple[str, ...] = ()
+    densities: Densities | None = None
+    transforms: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def rows_of_pass(self) -> int:
+        """As in ``VariationalProblem``; without a data plate, the length of the longest array.
+
+        Where rows are wide, as many as the data have times ``_WIDE`` numbers: a pass takes as long.
+        """
+        arrays = [np.shape(one) for one in leaves(self.data).values() if np.ndim(one)]
+        rows = self.N if self.plate else max([1, *(shape[0] for shape in arrays)])
+        return max(rows, sum(map(math.prod, arrays)) // _WIDE)
+
+    @property
+    def local(self) -> Rows | None:
+        """As in ``VariationalProblem``."""
+        return self.densities.layout.rows if self.densities and type(self.guide) is MeanField else None
+
+    def of_batch(self, size: int) -> VariationalProblem:
+        """The problem as a step with ``size`` rows sees it: with variables of the rows in the plate, see ``OfBatch``.
+
+        Guides with correlations, which tie the rows together, have no such part, and of a guide of the user's own it
+        is not known: they compute with all rows.
+        """
+        if self.densities is None or not (self.local or self.guide.amortised):
+            return self
+        rows, noiseless = self.densities.layout.rows, None
+        if self.noiseless is not None:
+            noiseless = np.append(self.noiseless[rows.shared], np.zeros(rows.dim_of(size) - len(rows.shared), bool))
+        return OfBatch(
+            self.name, self.backend, self.N, rows.dim_of(size), self.densities.likelihood_of_batch,
+            self.densities.prior_of_batch, dtype=self.dtype, noiseless=noiseless, whole=self, rows=rows,
+            family=lambda batch: MeanFieldOfRows(batch.dim, batch.backend, batch.noiseless),
+        )  # fmt: skip
+
+    def energy(self, z, index, weight):
+        """As in ``VariationalProblem``, from one run of the model."""
+        likelihood, prior = self.log_joint(z, index)
+        return -self.N * jnp.sum(weight * likelihood) - prior
+
+    def named(self, guide_params) -> dict[str, Any]:
+        """The guide's parameters under the names of NumPyro's guides, and the model's under their own."""
+        vectors = {block: jnp.asarray(value) for block, value in guide_params.items()}
+        values = self.values(self.guide.point(vectors)["mu"]) if self.params else {}
+        return guide_forms.named(self, vectors) | jax.tree.map(np.asarray, values)
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the guide's parameters in ``named``."""
+        return guide_forms.form_of(self.guide).names(self)
+
+    def draws(self, z) -> dict[str, np.ndarray]:
+        """Values of the sites that need no data, ``{site: (S, ...)}``, at the points ``z (S, dim)``."""
+        return {site: np.asarray(value) for site, value in jax.jit(jax.vmap(self.constrain))(z).items()}
+
+    def auto_guide(self, guide_params):
+        """The guide of ``numpyro.infer.autoguide`` that accepts the parameters that ``named`` gives."""
+        return guide_forms.autoguide(self)
+
+
+def from_numpyro(
+    model: Callable,
+    data: Mapping[str, Any],
+    *,
+    name: str | None = None,
+    init: Callable | Mapping[str, Any] | None = None,
+    init_is: str = "init",
+    key=None,
+    guide: Any = "mean_field",
+) -> NumPyroProblem:
+    """The negative ELBO of ``model(**data)``.
+
+    Args:
+        model: a NumPyro model. The plate that its data are indexed by is subsampled, see ``data_plate``; other plates
+            may lie around the observations too, and their sums belong to the row. Latent sites in the data plate have
+            values for all its rows, of which a batch uses its own.
+        data: the model's keyword arguments, as ``MCMC.run(key, **data)`` takes them.
+        name: name in reports.
+        init: start of a fit: one of NumPyro's strategies, such as ``init_to_median``; or values of sites, or the
+            parameters of an ``AutoNormal`` or of a joint guide of NumPyro's, by name. Latent sites that it leaves out
+            start near 0 in their unconstrained space, or far if 0 is a saddle point, see ``drawn_start``;
+            ``numpyro.param`` sites at their own values.
+        init_is: name of ``init`` in error messages.
+        key: JAX key of that start; exactly 0 if not given.
+        guide: see ``guides.family``.
+
+    Raises:
+        UserError: a model without observations, rows whose log-likelihood depends on the other rows of a batch, random
+            numbers or mutable state outside sample statements, or a density that is not finite at the start.
+    """
+    from lowvar.vi.numpyro.checks import check, check_density
+
+    name = str(name or getattr(model, "__name__", "model"))
+    given = data
+    model, data = plain(model), converted(model, data, name)
+    if not isinstance(init, Callable | Mapping | None):
+        raise UserError(
+            f"init: give a strategy such as numpyro.infer.init_to_median, a dict of values by site, or a Fit, "
+            f"not {type(init).__name__}"
+        )
+    trace = prototype(model, data, name, init if callable(init) else None, key)
+    model, unused = without_unused(model, data, trace)
+    plate, N, remark = data_plate(model, data, trace, name)
+    subsample_size = trace[plate]["args"][1] if plate else None
+    # with all rows, for the values of latent sites in the plate
+    whole = FixedIndex(model, plate, jnp.arange(N, dtype=jnp.int32)) if plate else AllRows(model)
+    sizes = {site["name"]: site["args"][0] for site in trace.values() if site["type"] == "plate"}
+    frames = {frame for site in trace.values() if is_latent(site) for frame in site["cond_indep_stack"]}
+    if any(frame.name == plate or frame.size != sizes[frame.name] for frame in frames):
+        trace = prototype(whole, data, name, init if callable(init) else None, key)
+    trace = {key: site for key, site in trace.items() if key not in unused}
+    latent = {site["name"]: site for site in trace.values() if is_latent(site)}
+    params = {site["name"]: site for site in trace.values() if site["type"] == "param"}
+    _check_sites(trace, latent, params, plate, N, name)
+
+    transforms = {key: transform(site, name) for key, site in (latent | params).items()}
+    free = {key: transforms[key].inv(site["value"]) for key, site in (latent | params).items()}
+    # use the data's precision: under x64, NumPyro draws its first values in float64 for data of any precision
+    arrays = [leaf for leaf in leaves(data).values() if isinstance(leaf, jax.Array)]
+    floating = [leaf.dtype for leaf in arrays if jnp.issubdtype(leaf.dtype, jnp.floating)]
+    dtype = jnp.result_type(*floating) if floating else jax.flatten_util.ravel_pytree(free)[0].dtype
+    dtype = dtype if jnp.issubdtype(dtype, jnp.floating) else jnp.zeros(()).dtype
+    free = jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), free)
+    first, unravel = jax.flatten_util.ravel_pytree(free)
+    sites, offset = {}, 0
+    for site in sorted(free):  # ravel_pytree lays dicts out in sorted order
+        size = sum(leaf.size for leaf in jax.tree.leaves(free[site]))
+        sites[site] = slice(offset, offset + size)
+        offset += size
+    sites = {site: where for site, where in sites.items() if where.start < where.stop}
+    params = {site: params[site] for site in params if site in sites}
+    point = np.zeros(first.size, bool)
+    for site in params:
+        point[sites[site]] = True
+
+    def values(z):
+        sites_at = unravel(z)
+        return {site: transforms[site](sites_at[site]) for site in params}
+
+    local = {
+        key: frame.dim - transforms[key].domain.event_dim
+        for key, site in latent.items()
+        if (frame := frame_of(site, plate)) is not None
+    }
+    where = f"{name}: {init_is}"
+    guide, init = begun(guide, init, sites, local, where)
+    functions = Functions(model, data, plate, N, transforms, dtype, local)
+    densities = functions.of(free)
+
+    def constrain(z):
+        sites_at = densities.traced(z, jnp.arange(N if local else 1, dtype=jnp.int32))
+        return {
+            key: site["value"]
+            for key, site in sites_at.items()
+            if key in latent or (site["type"] == "deterministic" and frame_of(site, plate) is None)
+        }
+
+    problem = NumPyroProblem(
+        name, get("jax"), N, first.size, densities.log_likelihood,
+        lambda z: densities.log_prior(z, jnp.zeros(1, jnp.int32)),
+        sites=sites, dtype=np.dtype(dtype), noiseless=point if params else None, model=model, data=data, plate=plate,
+        params=tuple(params), latent=tuple(site for site in latent if site in sites), unravel=unravel,
+        constrain=constrain, values=values, log_joint=densities.log_joint, family=family(guide),
+        remarks=((remark,) if remark else ()) + roundings(given, data, name),
+        subsample_size=None if subsample_size == N else subsample_size,
+        densities=densities if local else None, transforms=transforms,
+    )  # fmt: skip
+    init, joint = guide_forms.split(init, sites, where)
+    centre, log_sigma, near = _start(name, transforms, np.asarray(first), point, sites, init, init_is)
+    encoded = local if isinstance(guide, Amortised) else {}
+    near = [] if key is None or guide_forms.LOC in joint else [site for site in near if site not in encoded]
+    return drawn_start(
+        centre, sites, near, key,
+        problem_at=lambda mu: replace(problem, start=guide_forms.started(problem, mu, log_sigma, joint, key, where)),
+        check=lambda problem: check(problem, functions, free, centre, near),
+        check_density=lambda problem: check_density(problem, functions.of(free).traced),
+    )  # fmt: skip
+
+
+def transform(site, name):
+    """The bijection from R^d to a site's support."""
+    if site["type"] == "param":
+        return biject_to(site["kwargs"].get("constraint", constraints.real))
+    try:
+        with helpful_support_errors(site, raise_warnings=True):
+            return biject_to(site["fn"].support)
+    except NotImplementedError as error:
+        raise UserError(f"{name}: latent site {site['name']!r}: {' '.join(str(error).split())}") from error
+
+
+def _check_sites(trace, latent, params, plate, N, name):
+    """Rejects sites that a guide cannot represent."""
+    if mutable := [site["name"] for site in trace.values() if site["type"] == "mutable"]:
+        raise UserError(
+            f"{name}: {mutable[0]!r} is mutable state, such as batch statistics, which changes from batch to batch; "
+            "use a layer without it, such as layer normalisation"
+        )
+    for site in latent.values():
+        if jnp.issubdtype(jnp.result_type(site["value"]), jnp.integer) or site["fn"].support.is_discrete:
+            raise UserError(f"{name}: latent site {site['name']!r} is discrete; marginalise it out of the model")
+    for site in params.values():
+        frame = frame_of(site, plate)
+        if frame is not None and site["kwargs"].get("event_dim") is not None and frame.size != N:
+            raise UserError(
+                f"{name}: the parameter {site['name']!r} has values for the rows of one batch only; give it one for "
+                f"each row of the data: subsample_size=None in plate {plate!r} if no batch_size is given"
+            )
+    if not latent and not params:
+        raise UserError(f"{name}: the model has no latent site to infer")
+    if not latent:
+        raise UserError(
+            f"{name}: the model has parameters (numpyro.param) but no latent site, so there is no posterior; maximise "
+            "its likelihood with an optimizer, or give a parameter a prior: numpyro.sample"
+        )
+
+
+def _start(name, transforms, first, point, sites, init, init_is):
+    """The start without its random part: means and logarithms of standard deviations, each ``(dim,)``.
+
+    Also the names of the latent sites that have such a part: those whose means ``init`` does not set.
+    """
+    mu, log_sigma = np.where(point, first, 0).astype(float), np.where(point, NO_NOISE, np.log(_SCALE))
+
+    def unconstrained(site, value):
+        value = transforms[site].inv(jax.tree.map(lambda leaf: jnp.asarray(native(leaf)), value)) if site else value
+        return np.concatenate([np.ravel(np.asarray(leaf, float)) for leaf in jax.tree.leaves(value)])
+
+    if callable(init):
+        return np.asarray(first, float), log_sigma, []
+    given = fill(
+        mu, log_sigma, init or {}, sites, unconstrained, free=lambda entries: not point[entries].any(),
+        where=f"{name}: {init_is}",
+    )  # fmt: skip
+    return mu, log_sigma, [site for site, where in sites.items() if site not in given and not point[where].any()]

@@ -1,0 +1,387 @@
+"""Many runs of one method at once: mapped over step sizes and repetitions, an epoch or more per call.
+
+JAX runs any number of epochs in one compiled program, with that number as an argument; PyTorch loops in Python over
+mapped steps. Both draw the same noise.
+"""
+
+import contextlib
+import os
+from collections.abc import Callable
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lowvar.core.gaussian import GAUSSIAN
+from lowvar.core.keys import named_key
+from lowvar.core.loop import ArrayEngine, geometric
+from lowvar.core.optimizers import answer
+from lowvar.errors import UserError
+from lowvar.vi.batches import BATCHES
+from lowvar.vi.estimators.following import following
+from lowvar.vi.gradient_errors import measurer
+from lowvar.vi.rows import of_batch
+from lowvar.vi.run import programs
+from lowvar.vi.run.methods import descents, make_estimator, make_solver
+from lowvar.vi.run.pilot import with_pilot
+from lowvar.vi.sampler import sampler
+
+_READ = 2**22  # bytes of a table, above which mapped runs would read more than caches hold
+_SHARE = 0.8  # of the memory, for tables
+
+
+class VariationalEngine(ArrayEngine):
+    """The runs of one method: ``len(step_sizes) x repetitions`` of them, as one array program.
+
+    The state is a list of parts, each mapped over some step sizes and repetitions. A part has all runs; or one
+    repetition, if an epoch's noise is too wide for memory; or one run, if a wide table is read too, or if the number
+    of particles depends on the run. There is a program for every number of particles.
+
+    Args:
+        problem: an objective.
+        make_solver: ``(problem, sampler) -> (setting -> solver)``; a setting is a step size, or a dict with
+            ``step_size`` and parameters of the schedule.
+        solver: the ``Settings``.
+        keys: a JAX key for the noise of each repetition.
+        starts: initial parameters, NumPy arrays ``{"mu": (repetitions, dim), ...}``.
+
+    Attributes:
+        cuts: whether the last epoch of a run may be partial.
+
+    Raises:
+        UserError: the runs' tables exceed the memory.
+    """
+
+    cuts = False
+
+    def __init__(self, problem, make_solver, solver, keys, starts):
+        self.problem, self.solver, self.keys, self.starts = problem, solver, keys, starts
+        self.backend = problem.backend
+        self.batches = BATCHES[solver.batches](problem.N, solver.batch_size)
+        self.steps = self.batches.steps
+        self._of_steps = of_batch(problem, solver.batch_size)
+        self._make_solver = partial(make_solver, self._of_steps)
+        self.sampler = self.sampler_of(solver.particles)
+        self.at = self._make_solver(self.sampler)
+        estimator = getattr(self.at(1.0), "estimator", None)
+        if estimator is None and solver.diagnostics is not None:
+            raise UserError(f"{problem.name}: diagnostics need an estimator, and this solver has none")
+        self._particles, self._review = (estimator.particles, estimator.review) if estimator else (None, 0)
+        self.stops = geometric(solver.epochs, solver.per_decade)
+        self.runs = len(solver.step_sizes) * solver.repetitions
+        self._check_memory()
+        self.parts = self._parts()
+        self._made: list[Any] = []
+        self._program = cache(self._make_program)
+        self._measurer = cache(partial(measurer, self))
+        self._elbos = self._make_elbos()
+
+    def sampler_of(self, particles: int):
+        """A sampler of batches with ``particles`` particles."""
+        return sampler(
+            self.batches, GAUSSIAN[self.solver.noise](particles), self._of_steps.noise_dim, self.problem.dtype
+        )
+
+    def particles(self, epoch: int, part=None) -> int:
+        """Number of particles of an epoch's steps, for a part of the state."""
+        if self._particles is None:
+            return self.solver.particles
+        one = None
+        if self._review and part is not None:
+            one = self.backend.to_numpy(self.backend.tree_map(lambda leaf: leaf[0, 0], part.estimator))
+        elif self._review:
+            return self.solver.particles
+        return self._even(self._particles(epoch, one))
+
+    def _make_program(self, particles):
+        """``(part, settings, keys, first, count) -> part``: ``count`` epochs, with ``particles`` particles."""
+        sampler = self.sampler_of(particles)
+        self._made.append(programs.program(self.problem, sampler, self._make_solver(sampler), self.cuts))
+        return self._made[-1]
+
+    def close(self):
+        """As in ``Engine``."""
+        for program in self._made:
+            program.close()
+
+    def _even(self, particles):
+        """``particles``, rounded up to an even number for antithetic noise."""
+        return particles + particles % 2 if self.solver.noise == "antithetic" else particles
+
+    def _parts(self):
+        """The parts of the state: slices of step sizes and of repetitions."""
+        sizes, repetitions = len(self.solver.step_sizes), self.solver.repetitions
+        if not self.sampler.wide and not self._review:
+            return [(slice(0, sizes), slice(0, repetitions))]
+        alone = self._review or self.at(1.0).table_bytes > _READ
+        some = [slice(i, i + 1) for i in range(sizes)] if alone else [slice(0, sizes)]
+        return [(one, slice(r, r + 1)) for r in range(repetitions) for one in some]
+
+    def _check_memory(self):
+        needed, available = self._state_bytes() * self.runs, memory()
+        runs, fewer = (f"{self.runs} runs", "fewer step sizes or repetitions, ") if self.runs > 1 else ("a run", "")
+        if needed > _SHARE * available:
+            raise UserError(
+                f"{self.problem.name}: the tables of {runs} need {needed / 2**30:.1f} GiB, and the "
+                f"machine has {available / 2**30:.1f}; use {fewer}a larger batch, dtype float32, or a method with a "
+                "smaller table: joint_svrg, or joint_glm for a model with linear predictors"
+            )
+
+    def _state_bytes(self):
+        """Bytes of the state of one run, mostly its tables."""
+        start = {k: jax.ShapeDtypeStruct(v.shape[1:], self.problem.dtype) for k, v in self.starts.items()}
+        solver = self.at(1.0)
+        return max(solver.table_bytes, self.backend.state_bytes(self.first(solver), start))
+
+    def _settings(self, sizes: slice):
+        """Settings of the runs, arrays over step sizes: arguments of the programs, which need no recompilation."""
+        step_sizes = np.asarray(self.solver.step_sizes[sizes], self.problem.dtype)
+        plan = self.solver.schedule
+        decay = {} if plan is None else {name: getattr(plan, name) for name in ("beta", "r")}
+        decay = {name: np.full_like(step_sizes, value) for name, value in decay.items() if value is not None}
+        return self.backend.tree_map(self.backend.asarray, {"step_size": step_sizes, **decay})
+
+    def first(self, solver) -> Callable[[Any], Any]:
+        """``params -> state`` of one run before the first epoch."""
+        return solver.init
+
+    def init(self):
+        """The state of all runs before the first epoch."""
+        init = programs.mapped(
+            self.backend, lambda setting, start: self.first(self.at(setting))(start), programs.REPETITIONS
+        )
+        mapped = self.backend.jit(init)
+        starts = {k: np.asarray(v, self.problem.dtype) for k, v in self.starts.items()}
+        return [
+            mapped(self._settings(sizes), {k: self.backend.asarray(v[repetitions]) for k, v in starts.items()})
+            for sizes, repetitions in self.parts
+        ]
+
+    def advance(self, state, first: int, count: int):
+        """The state ``count`` epochs after epoch ``first``; with ``count`` 0, only compiles the programs of the run."""
+        parts = zip(state, self.parts, strict=True)
+        return [self._advance_part(one, *which, first, count) for one, which in parts]
+
+    def _advance_part(self, part, sizes, repetitions, first, count):
+        fixed = self._settings(sizes), self.keys[repetitions]
+        if count == 0:
+            for particles in self._sizes():
+                part = self._program(particles)(part, *fixed, first, 0)
+            return part
+        at, end = first, first + count
+        while at < end:
+            particles, stop = self.particles(at, part), at + 1
+            if self._review:
+                stop = min(end, at - at % self._review + self._review)
+            while not self._review and stop < end and self.particles(stop) == particles:
+                stop += 1
+            part = self._program(particles)(part, *fixed, at, stop - at)
+            at = stop
+        return part
+
+    def _sizes(self) -> list[int]:
+        """All numbers of particles that the runs may use."""
+        if self._particles is None:
+            return [self.solver.particles]
+        if self._review:
+            return sorted({self._even(particles) for particles in self.at(1.0).estimator.sizes})
+        return sorted({self.particles(epoch) for epoch in range(self.solver.epochs)}, reverse=True)
+
+    def _make_elbos(self):
+        """``state -> (ELBOs, standard errors)``, nats; with held-out rows also test log-likelihoods, nats per row.
+
+        Each has shape ``(step sizes, repetitions)``.
+        """
+        problem, backend = self.problem, self.backend
+        test = getattr(problem, "held_out", None) is not None
+        eps = None
+        if problem.exact_elbo is None or test:
+            # common particles at every evaluation reduce the noise of differences along a run
+            eps = backend.asarray(self.elbo_noise((self.solver.elbo_samples, problem.noise_dim)))
+
+        def values(params):
+            elbo = problem.elbo(params, eps if problem.exact_elbo is None else None)
+            return (*elbo, problem.test_log_likelihood(params, eps)) if test else elbo
+
+        @backend.jit
+        def compute(params):
+            return backend.map(values, backend.tree_map(lambda leaf: leaf.reshape(-1, leaf.shape[-1]), params))
+
+        def of_part(part):
+            params = answer(part)
+            shape = next(iter(params.values())).shape[:2]
+            return tuple(values.reshape(shape) for values in backend.to_numpy(tuple(compute(params))))
+
+        return lambda state: tuple(map(self._together, zip(*map(of_part, state), strict=True)))
+
+    def elbo_noise(self, shape) -> np.ndarray:
+        """The particles of all ELBOs of the runs, ``(S, noise_dim)``."""
+        return np.asarray(jax.random.normal(named_key(0, "elbo", self.problem.name), shape, self.problem.dtype))
+
+    def _together(self, parts):
+        """Joins arrays of the parts, each ``(step sizes, repetitions, ...)``."""
+        joined = np.empty((len(self.solver.step_sizes), self.solver.repetitions, *parts[0].shape[2:]), parts[0].dtype)
+        for where, part in zip(self.parts, parts, strict=True):
+            joined[where] = part
+        return joined
+
+    def measure(self, state, position: int) -> dict[str, np.ndarray]:
+        """The trace's columns at an epoch, each ``(step sizes, repetitions)``; see: lowvar schema --page."""
+        names: tuple[str, ...] = ("elbo", "elbo_se", "test_log_likelihood")
+        values: dict[str, np.ndarray] = dict(zip(names, self._elbos(state), strict=False))
+        values["state_bytes"] = self._together([_bytes_of_runs(part) for part in state])
+        if self._review:
+            for name in ("particles", "taken"):
+                values[name] = self._together([self.backend.to_numpy(part.estimator[name]) for part in state])
+            values["particles"] = self._even(values["particles"])
+        if self.solver.diagnostics is not None:
+            parts = [
+                self.backend.to_numpy(self._measurer(self.particles(position, part))(part, self.keys[rows], position))
+                for part, (_, rows) in zip(state, self.parts, strict=True)
+            ]
+            values |= {name: self._together([getattr(one, name) for one in parts]) for name in parts[0]._fields}
+        return values
+
+    def trace(self, stops, measured):
+        """A row per evaluated epoch, step size and repetition."""
+        import pandas as pd
+
+        values = measured["elbo"]
+        epoch, step, repetition = (axis.ravel() for axis in np.indices(values.shape))
+        epochs = np.asarray(stops)[epoch]
+        rows_per_epoch = self.problem.N if self.batches.covers else self.steps * self.solver.batch_size
+        particles, mean = self._particles_at(stops, measured)
+        oracles = self.at(1.0).oracles_of_run(epochs, rows_per_epoch, mean.ravel())
+        extra = {
+            name: array.ravel()
+            for name, array in measured.items()
+            if name not in ("elbo", "elbo_se", "particles", "taken")
+        }
+        return pd.DataFrame(
+            {
+                "step_size": np.asarray(self.solver.step_sizes)[step],
+                "repetition": repetition,
+                "epoch": epochs,
+                "iteration": epochs * self.steps,
+                "gradients": np.rint(oracles.gradients).astype(int),
+                "hvps": np.rint(oracles.hvps).astype(int),
+                "particles": particles.ravel().astype(int),
+                "elbo": values.ravel(),
+                "elbo_se": measured["elbo_se"].ravel(),
+                **extra,
+                "status": np.where(np.isfinite(values.ravel()), "ok", "diverged"),
+            }
+        )
+
+    def _particles_at(self, stops, measured):
+        """Particles of the step after each evaluated epoch, and their mean over earlier steps; shaped as ``elbo``."""
+        like = np.ones_like(measured["elbo"], dtype=float)
+        before = np.maximum(np.asarray(stops), 1)[:, None, None] * like
+        if self._review:
+            return measured["particles"], measured["taken"] / (before * self.steps)
+        each = np.array([self.particles(epoch) for epoch in range(max(stops) + 1)])
+        taken = np.concatenate([[0], np.cumsum(each)])
+        column = np.asarray(stops)
+        return each[column][:, None, None] * like, taken[column][:, None, None] / before
+
+    def work(self, stops) -> dict:
+        """Epochs done."""
+        return {"epoch": stops}
+
+    def params(self, state, measured) -> dict[str, np.ndarray]:
+        """Final parameters, ``{"mu": (step sizes, repetitions, dim), ...}``."""
+        parts = [self.backend.to_numpy(answer(part)) for part in state]
+        return {name: self._together([part[name] for part in parts]) for name in parts[0]}
+
+
+def _bytes_of_runs(part):
+    """Bytes of the arrays of each run in a part of the state, ``(step sizes, repetitions)``."""
+    leaves = jax.tree.leaves(part)
+    shape = next(iter(part.params.values())).shape[:2]
+    return np.full(shape, sum(leaf.nbytes for leaf in leaves) // (shape[0] * shape[1]))
+
+
+def noise_keys(seed: int, name: str, repetitions: int):
+    """The noise keys of a problem's repetitions, derived by name, so that methods and backends share them."""
+    return jnp.stack([named_key(seed, name, "noise", r) for r in range(repetitions)])
+
+
+def start_params(problem, kind: str, seed: int, name: str, repetitions: int):
+    """Initial parameters of a problem's repetitions, ``{"mu": (repetitions, dim), "log_sigma": ...}``."""
+    starts = [problem.initial(kind, named_key(seed, name, "start", r)) for r in range(repetitions)]
+    return {block: np.stack([start[block] for start in starts]) for block in starts[0]}
+
+
+def build(
+    problem, method, solver, *, seed: int, name: str, starts=None, engine: Callable[..., Any] = VariationalEngine
+):
+    """The engine of a method on a problem.
+
+    Args:
+        problem: an objective.
+        method: a ``Method``.
+        solver: the ``Settings``.
+        seed: the experiment's.
+        name: the problem's name, from which the keys of noise and starts derive.
+        starts: initial parameters, ``{"mu": (repetitions, dim), ...}``; by default the solver's ``initial``.
+        engine: the engine's class, or a function of the same arguments.
+    """
+
+    def pilot(make, settings):
+        start = starts and {block: one[:1] for block, one in starts.items()}
+        return VariationalEngine(
+            problem, make, settings, noise_keys(seed, f"{name} pilot", 1),
+            start or start_params(problem, solver.initial, seed, f"{name} pilot", 1),
+        )  # fmt: skip
+
+    method = with_pilot(method, problem, solver, pilot)
+    keys = noise_keys(seed, name, solver.repetitions)
+    if starts is None:
+        starts = start_params(problem, solver.initial, seed, name, solver.repetitions)
+    return engine(problem, partial(make_solver, method, solver), solver, keys, starts)
+
+
+def follow(
+    problem,
+    methods,
+    leader: str,
+    solver,
+    *,
+    seed: int,
+    name: str,
+    starts=None,
+    engine: Callable[..., Any] = VariationalEngine,
+):
+    """The engine of the leader's run, along which all estimators update their state; and these estimators by name.
+
+    Args:
+        problem: an objective.
+        methods: ``{name: Method}``.
+        leader: the method whose gradients update the parameters.
+        solver: ``Settings`` with one step size.
+        seed: the experiment's.
+        name: the problem's name, from which the keys of noise and start derive.
+        starts: as for ``build``.
+        engine: as for ``build``.
+    """
+    parts = {}
+
+    def make(problem, sampler):
+        parts.update({key: make_estimator(method, problem, sampler.batches, solver) for key, method in methods.items()})
+        return descents(following(leader, parts), solver, sampler)
+
+    if starts is None:
+        starts = start_params(problem, solver.initial, seed, name, solver.repetitions)
+    return engine(problem, make, solver, noise_keys(seed, name, solver.repetitions), starts), parts
+
+
+def memory() -> int:
+    """Bytes of memory of the machine, or of the control group if it has less."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limit = Path("/sys/fs/cgroup/memory.max")
+    with contextlib.suppress(OSError, ValueError):
+        return min(total, int(limit.read_text()))
+    return total

@@ -1,0 +1,76 @@
+"""Tables of posterior draws in the form of ``arviz.summary``."""
+
+from typing import Any
+
+import numpy as np
+
+from lowvar.errors import UserError, check_known
+from lowvar.vi.gain import Optimum
+
+
+def summary(
+    draws: dict[str, np.ndarray], var_names: Any, hdi_prob: float, kind: str, sites: Any, optimum: Optimum | None
+):
+    """See ``Fit.summary``.
+
+    Args:
+        draws: independent draws, ``{site: (S, ...)}``.
+        var_names: see ``Fit.summary``.
+        hdi_prob: see there.
+        kind: see there.
+        sites: the coordinates of the latent sites in the vectors of ``optimum``, slices by name.
+        optimum: the distance from the best guide.
+    """
+    import pandas as pd
+
+    check_known("kind", kind, ("hdi", "eti"), where="summary")
+    if isinstance(hdi_prob, bool) or not 0 < hdi_prob < 1:
+        raise UserError(f"summary: hdi_prob = {hdi_prob!r}; it must lie between 0 and 1, such as 0.94")
+    names = list(draws) if var_names is None else [var_names] if isinstance(var_names, str) else list(var_names)
+    for name in names:
+        check_known("site", name, draws, where="summary: var_names")
+    tail = 50 * (1 - hdi_prob)
+    columns = ["mean", "sd", f"{kind}_{tail:.3g}%", f"{kind}_{100 - tail:.3g}%", "mcse_mean", "mcse_sd"]
+    columns += ["opt_mean", "opt_sd"]
+    rows, labels = [], []
+    for name in names:
+        values = np.asarray(draws[name], float)
+        labels += [name + _label(place) for place in np.ndindex(values.shape[1:])]
+        table = _of(values.reshape(len(values), -1), hdi_prob, kind)
+        left = np.full((2, 1), np.nan) if optimum is None or name not in sites else _left(optimum, sites[name])
+        left = left if left.shape[1] == len(table) else left.max(1, keepdims=True)
+        rows.append(np.column_stack([table, *(left * table[:, 1])]))
+    return pd.DataFrame(np.concatenate(rows), index=labels, columns=columns)
+
+
+def _label(place: tuple[int, ...]) -> str:
+    return f"[{', '.join(map(str, place))}]" if place else ""
+
+
+def _left(optimum: Optimum, where: slice) -> np.ndarray:
+    """The errors of means and standard deviations that the optimisation may have left, relative, ``(2, entries)``."""
+    pairs = (optimum.mean, optimum.mean_se), (optimum.sd, optimum.sd_se)
+    return np.stack([np.maximum(np.abs(off[where]), error[where]) for off, error in pairs])
+
+
+def _of(values: np.ndarray, prob: float, kind: str) -> np.ndarray:
+    """The columns for draws ``(S, entries)``: ``(entries, 6)``."""
+    S = len(values)
+    mean, sd = values.mean(axis=0), values.std(axis=0, ddof=1)
+    if kind == "eti":
+        low, high = np.quantile(values, [(1 - prob) / 2, (1 + prob) / 2], axis=0)
+    else:
+        low, high = shortest(values, prob)
+    squares = (values - mean) ** 2
+    with np.errstate(invalid="ignore", divide="ignore"):  # delta method: Var of the sample variance, over 4 sd^2
+        of_sd = np.where(sd > 0, squares.std(axis=0, ddof=1) / np.sqrt(S) / (2 * sd), 0.0)
+    return np.stack([mean, sd, low, high, sd / np.sqrt(S), of_sd], axis=1)
+
+
+def shortest(values: np.ndarray, prob: float) -> tuple[np.ndarray, np.ndarray]:
+    """Ends of the shortest interval with a share ``prob`` of the draws ``(S, entries)``, of one mode, as ArviZ's."""
+    ordered = np.sort(values, axis=0)
+    inside = int(np.floor(prob * len(ordered)))
+    width = ordered[inside:] - ordered[: len(ordered) - inside]
+    first = np.argmin(width, axis=0)[None, :]
+    return (np.take_along_axis(ordered, first, axis=0)[0], np.take_along_axis(ordered, first + inside, axis=0)[0])

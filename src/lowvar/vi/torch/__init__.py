@@ -1,0 +1,1 @@
+"""PyTorch's and Pyro's models as variational problems."""

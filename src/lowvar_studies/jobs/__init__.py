@@ -1,0 +1,1 @@
+"""Studies: experiments at a scale, their jobs, and the commands that the workflow calls."""

@@ -1,0 +1,1 @@
+"""Reports: tables, figures, effects and claims; one folder for each family."""

@@ -1,0 +1,294 @@
+"""Claims: published statements tested on our results, by an effect, bounds on its value, and a verdict.
+
+A claim in ``workflow/claims/{experiment}.yaml`` names an effect of the experiment's family with its arguments, and
+bounds on its value::
+
+    - id: lowest-sonar
+      statement: joint has a lower gradient variance than naive
+      source: Table 1
+      test: {effect: variance_ratio, problem: sonar, method: joint, others: [naive], below: 1}
+
+``Test`` lists the bounds. ``lowvar schema --page`` lists the effects.
+"""
+
+import functools
+import inspect
+import math
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import pydantic
+from pydantic import Field
+
+from lowvar.errors import UserError, check_known, unknown_name
+from lowvar_studies.jobs.common_files import CLAIMS
+from lowvar_studies.jobs.common_spec import Strict, validated
+from lowvar_studies.jobs.load import FAMILIES
+from lowvar_studies.reports.effect import Effect, Effects, Missing, Positive, select
+from lowvar_studies.reports.scales import made_at, makes, stated
+from lowvar_studies.yaml_files import read_yaml
+
+EFFECTS = {name: effect for family in FAMILIES.values() for name, effect in family.effects.items()}
+
+NOT_MADE = "not made"
+VERDICTS = ("holds", "fails", "undecided", NOT_MADE)
+_STANDARD_ERRORS = 2.0  # largest difference of our value and a published one
+_FEWEST = 5  # least repetitions for a verdict by standard errors
+
+NotNegative = Annotated[float, Field(ge=0)]
+
+
+class Test(Strict):
+    """An effect and bounds on its value; a subclass for each effect adds the effect's arguments.
+
+    The 95 % interval decides: the claim holds if all of it meets every bound, fails if all of it violates one, and is
+    undecided otherwise. A published value without another bound must be met within its tolerance. Beside another
+    bound, it is only shown.
+
+    A claim holds only where it could have failed. An interval that meets a bound as a whole is narrow enough: as far
+    on the other side of the bound, it would have failed. Three tests have a condition of their own:
+
+    * ``published_se``: our value and the published one may be two combined standard errors apart. These must be
+      smaller than ``detectable``, by default half of the published value.
+    * ``detectable`` beside a bound: the bound is a hypothesis, such as the 95 % that an interval promises. It fails if
+      the interval excludes it. Otherwise it holds if both ends of the interval are nearer to the value than
+      ``detectable``: a value so far beyond the bound would have been excluded.
+    * counts and shares of repetitions: the value itself must meet the bound, and the worst result of as many
+      repetitions must fail.
+    """
+
+    __test__ = False  # not a pytest class
+
+    effect: str
+    below: float | None = None
+    above: float | None = None
+    at_most: float | None = None
+    at_least: float | None = None
+    published: float | None = None
+    tolerance: NotNegative = Field(0.0, description="relative, of a published value or a strict bound")
+    plus_minus: NotNegative | None = Field(None, description="absolute tolerance of a published value")
+    published_se: NotNegative | Literal["ours"] | None = Field(None, description="ours if none was published")
+    detectable: Positive | None = Field(None, description="absolute deviation from the bound that would have failed")
+
+    @pydantic.model_validator(mode="after")
+    def _bounded(self):
+        uppers, lowers = self.upper, self.lower
+        if not uppers and not lowers and self.published is None:
+            raise ValueError("a bound is missing: below, above, at_most, at_least or published")
+        if len(uppers) > 1 or len(lowers) > 1:
+            raise ValueError("at most one upper and one lower bound")
+        if (self.published is None or uppers or lowers) and (self.plus_minus, self.published_se) != (None, None):
+            raise ValueError("plus_minus and published_se belong to a published value without another bound")
+        if self.detectable is not None and self.published_se is None and len(uppers) + len(lowers) != 1:
+            raise ValueError("detectable belongs to published_se, or to a single bound")
+        return self
+
+    @property
+    def upper(self) -> list[float]:
+        """The upper bound, if there is one."""
+        return [bound for bound in (self.below, self.at_most) if bound is not None]
+
+    @property
+    def lower(self) -> list[float]:
+        """The lower bound, if there is one."""
+        return [bound for bound in (self.above, self.at_least) if bound is not None]
+
+    @property
+    def shown(self) -> float:
+        """The value of the column ``published``: the published value, or an inclusive bound; NaN for a comparison."""
+        return next((x for x in (self.published, self.at_least, self.at_most) if x is not None), math.nan)
+
+    def limits(self):
+        """``(sign, limit, slack, strict)`` of each bound: ``sign * value`` must be below ``limit + slack``."""
+        if not self.upper and not self.lower:
+            value: Any = self.published
+            low, high = sorted((value * (1 - self.tolerance), value * (1 + self.tolerance)))
+            if self.plus_minus is not None:
+                low, high = value - self.plus_minus, value + self.plus_minus
+            yield from ((1, high, 0.0, False), (-1, -low, 0.0, False))
+        for sign, bounds, strict in ((1, self.upper, self.below), (-1, self.lower, self.above)):
+            yield from ((sign, sign * bound, self.tolerance * abs(bound), strict is not None) for bound in bounds)
+
+    def badness(self, effect: Effect) -> float:
+        """A key that sorts effects from best to worst for the claim; infinite for an effect without a value."""
+        value = effect.value if effect.rank is None else effect.rank
+        return math.inf if math.isnan(value) else -value if self.lower else value
+
+
+class Claim(Strict):
+    """A published statement, its source, and its test."""
+
+    id: str
+    statement: str
+    source: str
+    test: Test
+    note: str = ""
+
+    def measure(self, tables: Mapping[str, Any]) -> Effects:
+        """The effect in an experiment's tables."""
+        function = EFFECTS[self.test.effect]
+        arguments = {name: getattr(self.test, name) for name in _arguments(function)}
+        effect = function(tables, **arguments)
+        return effect if isinstance(effect, Effects) else Effects((effect,))
+
+
+def load(path: str | Path) -> list[Claim]:
+    """The claims of a YAML file.
+
+    Raises:
+        UserError: the file is missing, or a claim has an unknown effect, argument or value; the message names the file
+            and the claim.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise UserError(f"{path}: no such claims file")
+    content = read_yaml(path)
+    if not isinstance(content, list):
+        raise UserError(f"{path}: it must be a list of claims")
+    return [parse(entry, f"{path}: claim {number}") for number, entry in enumerate(content, 1)]
+
+
+def parse(stated: Any, where: str = "claim") -> Claim:
+    """A claim from an entry of a claims file.
+
+    Args:
+        stated: a mapping with the keys of ``Claim``; ``test`` is a mapping with ``effect``, its arguments and bounds.
+        where: the file and the claim's number, for messages.
+
+    Raises:
+        UserError: an unknown effect, key or value.
+    """
+    if not isinstance(stated, dict) or not isinstance(stated.get("test"), dict):
+        raise UserError(f"{where}: a claim must be a mapping, and so must its key 'test'")
+    where = f"{where} {stated['id']!r}" if "id" in stated else where
+    test = stated["test"]
+    if "effect" not in test:
+        raise UserError(f"{where}: test: key 'effect' is missing")
+    if (effect := str(test["effect"])) not in EFFECTS:
+        raise unknown_name("effect", effect, EFFECTS, where=where)
+    model = _model(EFFECTS[effect])
+    return validated(Claim, {**stated, "test": validated(model, test, where=f"{where}: test")}, where=where)
+
+
+def judge(claims: Iterable[Claim], tables: Mapping[str, Any], study: Any = None):
+    """A row for each claim: ``id, statement, source, published, ours, low, high, verdict, note``.
+
+    Args:
+        claims: as returned by ``load``.
+        tables: the experiment's tables by name.
+        study: the experiment at the tables' scale. With it, the verdict on a claim about rows that only other scales
+            make is ``not made``.
+
+    Raises:
+        UserError: a claim needs a table or row that does not exist.
+    """
+    import pandas as pd
+
+    rows = []
+    for claim in claims:
+        try:
+            try:
+                judged = _judged(claim, claim.measure(tables))
+            except Missing as lacking:
+                judged = _not_made(claim, lacking, tables, study)
+        except UserError as error:
+            raise UserError(f"claim {claim.id!r}: {error}") from error
+        rows.append({"id": claim.id, "statement": claim.statement, "source": claim.source, **judged})
+    return pd.DataFrame(rows, columns=[one.name for one in CLAIMS.columns])
+
+
+def _not_made(claim, lacking, tables, study):
+    """The verdict on a claim about rows that only other scales make.
+
+    Raises:
+        UserError: this scale should have made them, or no scale does.
+    """
+    made = made_at(study, lacking) if study else {}
+    if not made:
+        raise lacking
+    test, known = dict(claim.test), {name for one in (study, *made.values()) for name in one.experiment.methods}
+    for method in filter(None, [*(test.get(key) for key in ("method", "other", "reference")), *test.get("others", ())]):
+        check_known("method", method, known)
+    job, shown = makes(next(iter(made.values())), lacking)[0], tables.get(lacking.table)
+    if shown is not None and "problem" in lacking.wanted and "problem" in shown:
+        shown = select(shown, problem=lacking.wanted["problem"])
+        for column in shown.columns.intersection(list(lacking.wanted)):  # no setting tells tasks and blocks
+            if not stated(job, column) and len(shown) and lacking.wanted[column] not in set(shown[column]):
+                raise lacking
+    note = "; ".join(filter(None, (claim.note, f"not made at scale {study.scale}, but at {' and '.join(made)}")))
+    nothing = {"published": claim.test.shown, "ours": math.nan, "low": math.nan, "high": math.nan}
+    return {**nothing, "verdict": NOT_MADE, "note": f"{note}: {lacking}"}
+
+
+def _judged(claim, effects):
+    test, agreed = claim.test, ""
+    worst = max(effects.each, key=test.badness)
+    if test.published_se is not None:
+        holds, fails, agreed = _agreement(test, worst)
+    else:
+        verdicts = [_verdict(test, effect) for effect in effects.each]
+        holds, fails = all(one for one, _ in verdicts), any(one for _, one in verdicts)
+    notes = (claim.note, *effects.before, agreed, worst.note, *effects.after)
+    return {
+        "published": test.shown,
+        "ours": worst.value,
+        "low": worst.low,
+        "high": worst.high,
+        "verdict": "holds" if holds else "fails" if fails else "undecided",
+        "note": "; ".join(text for text in notes if text),
+    }
+
+
+def _verdict(test, effect):
+    """Whether all bounds hold for an effect, and whether one fails."""
+    low, high = effect.bounds or (effect.low, effect.high)
+    holds, fails = effect.reach is None or _reachable(test, effect.reach), False
+    for sign, limit, slack, strict in test.limits():
+        bottom, top = (low, high) if sign > 0 else (-high, -low)
+        excluded = bottom > limit or (bottom == limit and strict and effect.bounds is not None)
+        top = sign * effect.value if effect.counted else top
+        met = top < limit + slack or (top == limit + slack and not strict)
+        if test.detectable is not None:
+            met |= not excluded and max(effect.value - low, high - effect.value) < test.detectable
+        holds, fails = holds and met, fails or excluded
+    return holds, fails
+
+
+def _reachable(test, reach):
+    """Whether the worst result of as many repetitions fails."""
+    return any(sign * reach[0 if sign > 0 else 1] > limit for sign, limit, _, _ in test.limits())
+
+
+def _agreement(test, effect):
+    """Whether an effect agrees with a published value that has a standard error, whether it disagrees, and a note.
+
+    It is undecided if the standard errors are so large that a value ``detectable`` away would agree as well.
+    """
+    if not effect.errors:
+        raise UserError(f"the effect {test.effect!r} has no standard errors: give a tolerance instead of published_se")
+    theirs = effect.errors[0] if test.published_se == "ours" else test.published_se
+    combined = math.hypot(theirs, *effect.errors)
+    apart, allowed = abs(effect.value - test.published), _STANDARD_ERRORS * combined
+    note = f"{apart / combined:.2g} combined standard errors apart" if combined > 0 else ""
+    if math.isinf(effect.value):
+        return False, True, note
+    if effect.pairs < _FEWEST or math.isnan(combined):
+        return False, False, note
+    detectable = test.detectable or abs(test.published) / 2
+    return apart <= allowed < detectable, apart > allowed, note
+
+
+def _arguments(function) -> dict[str, inspect.Parameter]:
+    """The parameters of an effect that a claim specifies: all except the tables."""
+    return dict(list(inspect.signature(function).parameters.items())[1:])
+
+
+@functools.cache
+def _model(function) -> type[Test]:
+    """The test model of an effect, from the effect's signature."""
+    fields: dict[str, Any] = {
+        name: (one.annotation, ... if one.default is one.empty else one.default)
+        for name, one in _arguments(function).items()
+    }
+    return pydantic.create_model(function.__name__, __base__=Test, **fields)

@@ -1,0 +1,92 @@
+"""Checks and selection of table rows for all figures."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Iterator
+
+import numpy as np
+
+from lowvar.core.backend import BACKENDS
+from lowvar.errors import UserError
+from lowvar_studies.reports.declarations import Frame
+
+
+def require(table: Frame, columns: Iterable[str], what: str) -> None:
+    """Raises UserError unless ``table`` has all ``columns`` and at least one row.
+
+    Args:
+        table: the figure's table.
+        columns: the columns that the figure reads.
+        what: the table's name, for the message.
+    """
+    missing = [name for name in columns if name not in table.columns]
+    if missing:
+        near = difflib.get_close_matches(missing[0], [str(name) for name in table.columns], n=1, cutoff=0.7)
+        hint = f" (did you mean {near[0]!r}?)" if near else ""
+        raise UserError(f"{what} table: no column {', '.join(map(repr, missing))}{hint}; see: lowvar schema --page")
+    if not len(table):
+        raise UserError(f"{what} table: no rows, so there is nothing to draw")
+
+
+def whole(name: str, *columns: str) -> Callable[[Frame], Frame]:
+    """A ``Figure.select`` for all rows of the table ``name``, which must have ``columns``."""
+
+    def select(table: Frame) -> Frame:
+        require(table, columns, name)
+        return table
+
+    return select
+
+
+def problems(rows: Frame) -> list[str]:
+    """The problems of a table, in the order in which they first appear."""
+    return list(rows["problem"].drop_duplicates())
+
+
+def backends(rows: Frame) -> list[str]:
+    """The backends of a table, in the order of ``BACKENDS``; a method with several is drawn in the first."""
+    present = set(rows["backend"])
+    return [name for name in BACKENDS if name in present] + sorted(present - set(BACKENDS))
+
+
+def one_backend(table: Frame) -> Frame:
+    """The rows of the first backend of each method on each problem."""
+    rank = table["backend"].map({name: place for place, name in enumerate(backends(table))})
+    first = rank.groupby([table["problem"], table["method"]], dropna=False).transform("min")
+    return table[rank == first].reset_index(drop=True)
+
+
+def in_order(rows: Frame, *by: str) -> Frame:
+    """Rows sorted by columns: numbers by size, text by first appearance."""
+    import pandas as pd
+
+    def rank(column):
+        return pd.Series(pd.factorize(column)[0], column.index) if column.dtype.kind not in "iuf" else column
+
+    return rows.sort_values(list(by), kind="stable", key=rank).reset_index(drop=True)
+
+
+def part(rows: Frame, **wanted: object) -> Frame:
+    """The rows that have these values."""
+    for column, value in wanted.items():
+        rows = rows[rows[column] == value]
+    return rows
+
+
+def by_method(rows: Frame, looks: Iterable[str], by: str | None = None) -> Iterator[tuple[str, Frame]]:
+    """The methods with rows, in the figure's order, and their rows, sorted by the column ``by``."""
+    for method in looks:
+        line = rows[rows["method"] == method]
+        if len(line):
+            yield method, line.sort_values(by) if by else line
+
+
+def positive(rows: Frame, column: str) -> Frame:
+    """The rows that a logarithmic axis can show."""
+    return rows[np.isfinite(rows[column]) & (rows[column] > 0)]
+
+
+def numbers(rows: Frame, *columns: str) -> list[np.ndarray]:
+    """Columns as arrays of float64."""
+    return [rows[column].to_numpy(float) for column in columns]

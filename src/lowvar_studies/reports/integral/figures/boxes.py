@@ -1,0 +1,240 @@
+"""Box plots of the errors or estimates of integrals over repetitions, by method."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from typing import Any
+
+import numpy as np
+
+from lowvar.core import drawing
+from lowvar.core.drawing import FAINT, INK, SMALL, Axes, Picture, styled
+from lowvar.errors import unknown_name
+from lowvar_studies.reports.declarations import Figure, Frame
+from lowvar_studies.reports.drawing import panels
+from lowvar_studies.reports.drawing.rows import one_backend, part, problems, require
+from lowvar_studies.reports.drawing.style import Estimator, integrators
+from lowvar_studies.reports.integral.figures.common import RUN, by_sizes, last_task, title
+
+OF = {
+    "error": "error of the estimate",
+    "value": "estimate",
+    "absolute": "sum of absolute errors",
+    "squared": "sum of squared errors",
+}
+_BOX = 0.56  # height of a box; rows are 1 apart
+_FEW = 40  # most repetitions that are drawn as dots
+_FEWEST = 5  # least repetitions for a box
+_WIDE = 25.0  # ratio of the methods' error sizes above which the axis is logarithmic, with absolute errors
+
+
+def select(estimates: Frame, of: str | None = None) -> Frame:
+    """The plotted number of each repetition in the column ``drawn``, and its quantity in the column ``of``.
+
+    Args:
+        estimates: the table ``estimates``.
+        of: ``error`` or ``value`` of each problem's last task, or sums over all tasks except derived ones, ``absolute``
+            or ``squared``. By default values if the tasks are derived from others, such as a log evidence, else errors.
+    """
+    if of is not None and of not in OF:
+        raise unknown_name("quantity", of, OF)
+    needed = ("task", "m", "points", "repetition", "derived", "value", "error", "truth", "truth_error", "status")
+    require(estimates, (*RUN, *needed), "estimates")
+    rows = one_backend(estimates)
+    of = of or ("value" if last_task(rows)["derived"].astype(bool).all() else "error")
+    failed = (rows["status"] != "ok") | ~np.isfinite(rows["error"])
+    rows = rows.assign(drawn=rows["value" if of == "value" else "error"].where(~failed, np.nan), of=of)
+    if of in ("error", "value"):
+        return last_task(rows)
+    rows = rows[~rows["derived"].astype(bool)]
+    summed = rows.assign(drawn=rows["drawn"].abs() ** {"absolute": 1, "squared": 2}[of])
+    summed = summed.groupby([*RUN, "points", "repetition", "of"], sort=False)["drawn"]
+    return summed.agg(lambda errors: errors.sum(skipna=False)).reset_index()
+
+
+@styled
+def draw(rows: Frame) -> Picture:
+    """A panel for each problem and sizes; for values, a panel for each method, with a box for each number of points.
+
+    Sums of errors, and errors whose sizes differ much between methods, are absolute and on a logarithmic axis.
+    """
+    looks = integrators(rows["method"])
+    drawn = str(rows["of"].iloc[0])
+    return _values(rows, looks) if drawn == "value" else _errors(rows, looks, drawn)
+
+
+def _errors(rows: Frame, looks: dict, of: str) -> Picture:
+    several = rows.groupby("problem")["sizes"].nunique()
+    groups = by_sizes(rows)
+    signed = of == "error" and not any(_wide(part) for _, part in rows.groupby("problem"))
+    present = [
+        {key: look for key, look in looks.items() if key in set(rows.loc[rows["problem"] == name, "method"])}
+        for name, _ in groups
+    ]
+    columns = min(len(groups), 2)
+    heights = [max(map(len, present[at : at + columns])) for at in range(0, len(groups), columns)]
+    fig = drawing.figure(sum(0.27 * height + 0.75 for height in heights) + 0.25)
+    ratios = [0.27 * height + 0.4 for height in heights]
+    axes = drawing.cells(fig, len(groups), columns, height_ratios=ratios)
+    panels.outer(axes, columns, {"error": "estimate − truth" if signed else "|estimate − truth|"}.get(of, OF[of]))
+    for rank, ((name, size), own, ax) in enumerate(zip(groups, present, axes, strict=True)):
+        labelled = rank % columns == 0 or list(own) != list(present[rank - 1])
+        problem = rows[rows["problem"] == name]
+        task = problem["task"].iloc[0] if of == "error" else ""
+        ax.set_title(title(name, task, size if several[name] > 1 else ""))
+        (_linear if signed else _logarithmic)(ax, problem)
+        _rows(ax, problem[problem["sizes"] == size], own, signed)
+        ax.set_yticks(range(len(own)), panels.short(own, 30) if labelled else [""] * len(own))
+    drawing.legend(fig, _keys("mean error: the bias" if of == "error" else "mean"))
+    return fig
+
+
+def _keys(mean: str) -> list:
+    return [
+        drawing.patch("quartiles and median", fc="#D0D0D0", ec=FAINT, lw=1.0),
+        drawing.entry("5 % and 95 %", color=FAINT, lw=1.4, marker="|", ms=6),
+        drawing.entry(mean, ls="", marker="D", ms=5, mfc="white", mec=INK),
+    ]
+
+
+def _wide(rows: Frame) -> bool:
+    """Whether the errors of some methods are too small to see on a common linear axis."""
+    size = rows["drawn"].abs()
+    spread = size[size > 0].groupby([rows["method"], rows["sizes"]]).quantile(0.75)
+    return len(spread) > 0 and bool(spread.max() > _WIDE * spread.min())
+
+
+def _linear(ax: Axes, rows: Frame) -> None:
+    size = rows["drawn"].abs()
+    ax.grid(axis="x")
+    ax.axvline(0, color=INK, lw=1.0, zorder=1)
+    most = float(size.max()) if (size > 0).any() else 1.0
+    ax.set_xlim(-1.08 * most, 1.08 * most)
+    ax.locator_params(axis="x", nbins=5)
+
+
+def _logarithmic(ax: Axes, rows: Frame) -> None:
+    """Sets a logarithmic axis from the lowest whisker up: single errors can be small by chance."""
+    ax.set_xscale("log")
+    ax.grid(axis="x")
+    size = rows["drawn"].abs()
+    positive = size[size > 0]
+    if not len(positive):
+        return
+    whiskers = positive.groupby([rows["method"], rows["sizes"]]).quantile(0.05)
+    low, high = math.log10(whiskers.min()), math.log10(positive.max())
+    room = 0.04 * max(high - low, 0.4)
+    low, high = low - room, high + room
+    ax.set_xlim(10**low, 10**high)
+    panels.decades(ax, most=6)
+
+
+def _rows(ax: Axes, rows: Frame, looks: dict, signed: bool) -> None:
+    drawing.lanes(ax, len(looks))
+    for y, (method, look) in enumerate(looks.items()):
+        sample = rows.loc[rows["method"] == method, "drawn"].to_numpy(float)
+        sample, failed = sample[np.isfinite(sample)], int((~np.isfinite(sample)).sum())
+        if len(sample) and signed:
+            _box(ax, y, sample, look, method, across=True)
+        elif (sample != 0).any():
+            _box(ax, y, np.abs(sample), look, method, across=True, mean=float(np.abs(sample.mean())))
+        elif len(sample):
+            _word(ax, y, "exact")
+        if failed or not len(sample):
+            _word(ax, y, f"{failed} failed" if failed else "not run")
+
+
+def _word(ax: Axes, y: float, word: str) -> None:
+    style: dict[str, Any] = {"ha": "right", "va": "center", "color": FAINT, "fontsize": SMALL}
+    ax.text(0.99, y, word, transform=ax.get_yaxis_transform(), **style)
+
+
+def _box(
+    ax: Axes, place: float, sample: np.ndarray, look: Estimator, label: str, *, across: bool, mean: float = np.nan
+) -> None:
+    """Quartiles, median, 5 % and 95 % quantiles of a finite sample, a dot for each of few values, and a diamond.
+
+    The diamond is at ``mean``, by default the sample's mean. ``across``: values are on the horizontal axis.
+    """
+
+    def draw(values, places, **style: Any) -> None:
+        ax.plot(*((values, places) if across else (places, values)), **style)
+
+    if len(sample) >= _FEWEST:
+        low, first, middle, third, high = np.quantile(sample, [0.05, 0.25, 0.5, 0.75, 0.95])
+        draw([low, high], [place, place], color=look.colour, lw=1.4, marker="|" if across else "_", ms=6, zorder=2,
+             label=f"{label}: 5 % to 95 %")  # fmt: skip
+        corners = ([first, third, third, first], [place - _BOX / 2] * 2 + [place + _BOX / 2] * 2)
+        ax.fill(*(corners if across else corners[::-1]), fc=look.colour, ec=look.colour, alpha=0.35, lw=0.8, zorder=2,
+                label=f"{label}: quartiles")  # fmt: skip
+        draw([middle, middle], [place - _BOX / 2, place + _BOX / 2], color=look.colour, lw=2.2, zorder=3,
+             label=f"{label}: median")  # fmt: skip
+    if len(sample) <= _FEW:
+        beside = place + 0.5 * _BOX * (np.arange(len(sample)) * 0.618034 % 1 - 0.5)  # a reproducible jitter
+        draw(sample, beside, color=look.colour, marker=".", ls="", ms=4, alpha=0.7, zorder=3, mew=0, label=label)
+    if not np.isfinite(mean):
+        mean = float(sample.mean())
+    edge = ax.get_xlim()[0] if across else -np.inf
+    style = {"mfc": "white", "mec": INK, "mew": 0.9, "ls": "", "zorder": 4, "clip_on": mean >= edge}
+    draw([max(mean, edge)], [place], marker="D" if mean >= edge else "<", ms=4.5, label=f"{label}: mean", **style)
+
+
+def _values(rows: Frame, looks: dict) -> Picture:
+    groups = [(name, method) for name in problems(rows) for method in looks
+              if ((rows["problem"] == name) & (rows["method"] == method)).any()]  # fmt: skip
+    columns = min(len(groups), 3 if rows["sizes"].nunique() <= 4 else 2)
+    height = math.ceil(len(groups) / columns)
+    fig = drawing.figure(2.5 * height + 0.2)
+    axes = drawing.cells(fig, len(groups), columns)
+    panels.outer(axes, columns, "points m")
+    several = len(problems(rows)) > 1
+    for rank, ((name, method), ax) in enumerate(zip(groups, axes, strict=True)):
+        sample = part(rows, problem=name, method=method)
+        words = textwrap.shorten(looks[method].label, 24, placeholder="...")
+        ax.set_title(f"{name}\n{words}" if several else words, pad=20)
+        _by_size(ax, sample, looks[method], method, rows[rows["problem"] == name])
+        if rank % columns == 0:
+            ax.set_ylabel(sample["task"].iloc[0].replace("_", " "))
+        else:
+            ax.set_yticklabels([])
+    keys = [*_keys("mean"), drawing.entry("truth", color=INK, lw=1.2, ls=(0, (4, 2)))]
+    keys.append(drawing.entry("standard deviation", ls="", marker="$0.1$", ms=15, color=INK, mew=0.3))
+    drawing.legend(fig, keys)
+    return fig
+
+
+def _by_size(ax: Axes, rows: Frame, look: Estimator, method: str, problem: Frame) -> None:
+    order = list(problem.sort_values("points", kind="stable")["sizes"].drop_duplicates())
+    truth = float(rows["truth"].iloc[0])
+    reach = (problem["drawn"] - truth).abs()
+    reach = 1.08 * float(reach[np.isfinite(reach)].groupby(problem["method"]).max().median())
+    reach = reach if reach > 0 else max(1e-3 * abs(truth), 1e-12)  # all failed, or all exact
+    ax.set_ylim(truth - reach, truth + reach)
+    ax.set_xlim(-0.6, len(order) - 0.4)
+    ax.set_xticks(range(len(order)), order)
+    ax.tick_params(axis="x", length=0)
+    ax.grid(axis="y")
+    ax.axhline(truth, color=INK, lw=1.2, ls=(0, (4, 2)), zorder=1, label="truth")
+    for place, size in enumerate(order):
+        sample = rows.loc[rows["sizes"] == size, "drawn"].to_numpy(float)
+        sample = sample[np.isfinite(sample)]
+        if len(sample):
+            _box(ax, place, sample, look, f"{method}, {size}", across=False)
+        else:
+            ax.text(place, truth, "failed", rotation=90, ha="center", va="center", color=FAINT, fontsize=SMALL)
+        if len(sample) > 1:
+            sd = float(sample.std(ddof=1))
+            word = f"{sd:.2g}" if 1e-3 <= sd < 1e3 else drawing.number(sd)
+            ax.text(place, 1.02, word, transform=ax.get_xaxis_transform(), ha="center", va="bottom", fontsize=SMALL)
+
+
+BOXES = Figure(
+    "boxes", "estimates", select, draw,
+    caption="Errors of the estimates over repetitions. Boxes and lines are quartiles and medians, whiskers extend from "
+    "the 5 % to the 95 % quantile, and dots are single repetitions if these are few. The diamond is the mean error, "
+    "which is the bias. With absolute errors, it is the absolute value of the bias: small if it lies left of its box. "
+    "For quantities derived from several integrals, the figure shows the estimates with their standard deviations as "
+    "numbers, and a dashed line at the truth.",
+    answer="errors of the estimates of each method of integration over repetitions.",
+)  # fmt: skip

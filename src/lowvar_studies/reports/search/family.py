@@ -1,0 +1,63 @@
+"""The family ``search``: its declarations and its jobs."""
+
+from lowvar_studies.jobs.search.spec import SearchExperiment
+from lowvar_studies.reports.declarations import Family
+from lowvar_studies.reports.search import effects, figures, files, progress, rates
+from lowvar_studies.reports.search.gathering import DECOMPOSITION, HITS, KEYS, build
+from lowvar_studies.reports.search.progress import quantile, same_target
+from lowvar_studies.reports.search.summary import summary
+
+
+def engine(spec, prepared):
+    """The engine of a run's spec; functions have no data."""
+    from lowvar_studies.jobs.search import engine as engines
+
+    return engines.build(spec)
+
+
+def packages(spec) -> tuple[str, ...]:
+    """Packages of a peer or a simulator, in addition to those of every run."""
+    from lowvar.search.solvers import SEARCH
+    from lowvar_studies.functions.catalogue import FUNCTIONS
+
+    return (*SEARCH.about(spec.method.solver).packages, *FUNCTIONS.about(spec.problem.function).packages)
+
+
+def decomposition(job, prepared, progress_bar):
+    """The variance of the search gradient at Gaussians around the start of the first repetition."""
+    from lowvar.core.keys import named_key
+    from lowvar_studies.reports.search.variance import search_variance
+
+    problem, d = build(job.problem), job.decomposition
+    table = search_variance(
+        problem, mean=problem.start(named_key(job.seed, job.name, "start", 0)), sigmas=d.sigmas,
+        populations=d.populations, schemes=d.schemes, baselines=d.baselines, replicates=d.replicates,
+        key=named_key(job.seed, job.name, "design"),
+    )  # fmt: skip
+    return table.assign(problem=job.name)
+
+
+def metrics(gathered):
+    """Rows of ``metrics.json``: median final gaps, and median evaluations to ``search.target``."""
+    for (problem, method, backend), rows in gathered["ends"].groupby(KEYS, sort=False):
+        yield problem, "final_gap", f"{method}-{backend}", float(quantile(rows["f"].to_numpy(float), 0.5))
+    rows = gathered["targets"]
+    met = rows[(rows["of"] == "mean") & same_target(rows["target"], gathered.experiment.search.target)]
+    for row in met.itertuples():
+        yield row.problem, "evaluations_to_target", f"{row.method}-{row.backend}", row.evaluations_median
+
+
+FAMILY = Family(
+    name="search",
+    experiment=SearchExperiment,
+    method="solver",
+    tables=(*progress.TABLES, *rates.TABLES, DECOMPOSITION, HITS, progress.SECONDS),
+    figures={one.name: one for one in figures.FIGURES},
+    effects=effects.EFFECTS,
+    files=files.FILES,
+    engine=engine,
+    metrics=metrics,
+    packages=packages,
+    decomposition=decomposition,
+    summary=summary,
+)

@@ -1,0 +1,110 @@
+"""Evaluations of each search to one target, for all problems and methods."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from lowvar.core import drawing
+from lowvar.core.drawing import FAINT, INK, SMALL, Axes, Picture, styled
+from lowvar.errors import UserError
+from lowvar_studies.jobs.search.spec import TARGET
+from lowvar_studies.reports.declarations import Figure, Frame
+from lowvar_studies.reports.drawing import panels
+from lowvar_studies.reports.drawing.rows import one_backend, problems, require
+from lowvar_studies.reports.drawing.style import searchers
+from lowvar_studies.reports.search.figures.curves import RUN
+from lowvar_studies.reports.search.gathering import solved
+
+_COLUMNS = 3
+_EVALUATIONS = ("evaluations_median", "evaluations_low", "evaluations_high")
+
+
+def select(targets: Frame, target: float = TARGET) -> Frame:
+    """The rows of one target of f at the mean."""
+    require(targets, (*RUN, "of", "target", "reached", "repetitions", "budget", *_EVALUATIONS), "targets")
+    same = np.isclose(np.log10(targets["target"].to_numpy(float)), np.log10(target), rtol=0, atol=1e-3)
+    rows = targets[same & (targets["of"] == "mean")]
+    if not len(rows):
+        raise UserError(f"targets table: no target {target:g}; there are 1e4 to 1e-10 in steps of 0.2 decades")
+    return one_backend(rows)
+
+
+@styled
+def draw(rows: Frame, target: float = TARGET) -> Picture:
+    """A panel for each problem, a row for each method."""
+    names, looks = problems(rows), searchers(rows["method"])
+    columns = min(len(names), _COLUMNS)
+    fig = drawing.figure(math.ceil(len(names) / columns) * (0.235 * len(looks) + 0.75) + 0.25)
+    axes = drawing.cells(fig, len(names), columns)
+    ends = _ends(rows)
+    for rank, (name, ax) in enumerate(zip(names, axes, strict=True)):
+        ax.set_title(name)
+        _panel(ax, rows[rows["problem"] == name], looks, ends)
+        if rank % columns == 0:
+            ax.set_yticks(range(len(looks)), panels.short(looks))
+    panels.outer(axes, columns, "evaluations")
+    keys = [
+        drawing.entry(f"median until f(mean) − f* ≤ {target:g}", ls="", marker="o", color=FAINT, mec=INK, mew=0.6),
+        drawing.entry("95 % interval", marker="|", ms=6, lw=1.6, color=FAINT),
+        drawing.entry("not within this budget", ls="", marker=">", ms=7, mfc="none", mew=1.4, color=FAINT),
+        drawing.entry("runs that met it", ls="", marker="$n/m$", ms=16, color=FAINT, mew=0.3),
+    ]
+    drawing.legend(fig, keys)
+    return fig
+
+
+def _ends(rows: Frame) -> tuple[float, float]:
+    values = rows[[*_EVALUATIONS, "budget"]].to_numpy(float)
+    values = values[np.isfinite(values) & (values > 0)]
+    low, high = math.log10(values.min()), math.log10(values.max())
+    if math.floor(high) - math.ceil(low) < 1:  # the axis needs two powers of ten
+        low, high = math.floor(low), max(math.ceil(high), math.floor(low) + 1)
+    room = 0.07 * max(high - low, 0.5)
+    return low - room, high + room
+
+
+def _panel(ax: Axes, rows: Frame, looks: dict, ends: tuple[float, float]) -> None:
+    ax.set_xscale("log")
+    span = ends[1] - ends[0]
+    ax.set_xlim(10 ** ends[0], 10 ** (ends[1] + 0.36 * span))  # room for the counts at the right
+    panels.decades(ax, ends=ends)
+    drawing.lanes(ax, len(looks))
+    ax.set_yticks(range(len(looks)), [""] * len(looks))
+    ax.grid(axis="x")
+    count: dict[str, Any] = {"ha": "right", "va": "center", "fontsize": SMALL}
+    for y, (method, look) in enumerate(looks.items()):
+        ax.axhline(y, color="#F0F0F0", lw=6, zorder=0)
+        mine = rows[rows["method"] == method]
+        if not len(mine):
+            ax.text(0.98, y, "not run", transform=ax.get_yaxis_transform(), color=FAINT, **count)
+            continue
+        row = mine.iloc[0]
+        middle, low, high = (float(row[f"evaluations_{part}"]) for part in ("median", "low", "high"))
+        budget = float(row["budget"])
+        if np.isfinite(low):
+            right = high if np.isfinite(high) else budget
+            style = {"color": look.colour, "lw": 1.8, "marker": "|", "ms": 7, "zorder": 2}
+            ax.plot([low, right], [y, y], label=f"{method}: 95 %", **style)
+        if np.isfinite(middle):
+            ax.plot(max(middle, 1.0), y, ls="", color=look.colour, marker=look.marker, ms=7, mec=INK, mew=0.6,
+                    label=method, zorder=3)  # fmt: skip
+        else:
+            style = {"marker": ">", "ms": 8, "mfc": "white", "mew": 1.6, "zorder": 3}
+            ax.plot(budget, y, ls="", color=look.colour, label=f"{method}: not within", **style)
+        words = f"{int(row['reached'])}/{int(row['repetitions'])}"
+        weight = "bold" if row["reached"] == row["repetitions"] else "normal"
+        ax.text(0.99, y, words, transform=ax.get_yaxis_transform(), color=INK, weight=weight, **count)
+
+
+EFFORT = Figure(
+    "effort", "targets", select, draw,
+    caption="Evaluations of f until f at the distribution's mean first met the target: medians over the repetitions "
+    "with intervals of at least 95 %, and the number of repetitions that met it. An open triangle marks the budget if "
+    "at most half of them did.",
+    answer="evaluations of each search to the target, median over repetitions with its 95 % interval, and the number "
+    "of repetitions that met it.",
+    settings=solved,
+)  # fmt: skip

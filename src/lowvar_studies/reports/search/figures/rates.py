@@ -1,0 +1,87 @@
+"""Errors of searches against generations, with fitted slopes and the rate of the theorems."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lowvar.core import drawing
+from lowvar.core.drawing import FAINT, INK, Axes, Picture, styled
+from lowvar_studies.reports.declarations import Figure, Frame
+from lowvar_studies.reports.drawing import lines, panels
+from lowvar_studies.reports.drawing.rows import by_method, one_backend, part, positive, require
+from lowvar_studies.reports.drawing.style import searchers
+from lowvar_studies.reports.search.figures.curves import RUN
+from lowvar_studies.reports.search.rates import fits
+
+_OF = {"average": "average of all generations", "last": "last generation"}
+_MARKS = 6  # markers on a line
+
+
+def select(regret: Frame) -> Frame:
+    """All errors, with ``slope``: of the log of the mean error against log generations, over the fitted ones."""
+    require(regret, (*RUN, "of", "iteration", "gap_mean", "gap_low", "gap_high", "fitted"), "regret")
+    rows = one_backend(regret)
+    found = {key: _slope(group) for key, group in rows.groupby(["problem", "method", "of"], sort=False)}
+    keys = zip(rows["problem"], rows["method"], rows["of"], strict=True)
+    return rows.assign(slope=[found[key] for key in keys])
+
+
+def _slope(rows: Frame) -> float:
+    used = positive(rows[rows["fitted"]], "gap_mean")
+    if len(used) < 2:
+        return float("nan")
+    return float(np.polyfit(np.log(used["iteration"].to_numpy(float)), np.log(used["gap_mean"]), 1)[0])
+
+
+@styled
+def draw(rows: Frame) -> Picture:
+    """A row of panels for each problem: the average error at the left, the last one at the right."""
+    names, looks = list(rows["problem"].drop_duplicates()), searchers(rows["method"])
+    fig = drawing.figure(2.9 * len(names))
+    axes = drawing.cells(fig, 2 * len(names), 2)
+    panels.outer(axes, 2, "iterations T (generations)", "mean gap of f at the mean")
+    for rank, ax in enumerate(axes):
+        problem, of = names[rank // 2], ("average", "last")[rank % 2]
+        ax.set_title(f"{problem}\n{_OF[of]}")
+        _panel(ax, part(rows, problem=problem, of=of), looks, bound=of == "average")
+    keys = [*lines.entries(looks), drawing.patch("95 % interval", color=INK, alpha=0.2)]
+    keys.append(drawing.entry("log T / T, the theorems' rate", color=INK, ls=(0, (1, 2)), lw=1.4))
+    keys.append(drawing.entry("fitted rate", ls="", marker="$T^{\\,a}$", ms=14, color=INK, mew=0.3))
+    keys.append(drawing.entry("fitted from here on", color=FAINT, lw=1))
+    drawing.legend(fig, keys)
+    return fig
+
+
+def _panel(ax: Axes, rows: Frame, looks: dict, bound: bool) -> None:
+    drawn = positive(rows, "gap_mean")
+    if not panels.ready(ax, drawn, "no finite errors", "xy"):
+        return
+    lines.draw(ax, drawn, looks, "iteration", "gap_mean", "gap_low", "gap_high", markers=_MARKS)
+    ends = []
+    for method, line in by_method(drawn, looks, "iteration"):
+        value = float(line["slope"].iloc[0])
+        if np.isfinite(value):
+            ends.append((line["gap_mean"].iloc[-1], f"$T^{{\\,{value:.2f}}}$", looks[method].colour))
+    fitted = drawn[drawn["fitted"]]
+    if len(fitted):
+        at = np.unique(fitted["iteration"].to_numpy(float))
+        if bound:
+            top = float(fitted.loc[fitted["iteration"] == at[0], "gap_mean"].max())
+            shape = np.log(at) / at
+            ax.plot(at, 2 * top * shape / shape[0], color=INK, ls=(0, (1, 2)), lw=1.4, label="log T / T")
+        ax.axvline(at[0], color=FAINT, lw=1, zorder=0)
+    at = drawn["iteration"].to_numpy(float)
+    ax.set_xlim(max(at.min(), 1) / 1.3, at.max() * 30)  # room for the rates at the right
+    panels.decades(ax, "x", 5)
+    panels.decades(ax, "y", 6)
+    lines.ends(ax, ends, 0.1)
+
+
+RATES = Figure(
+    "rates", "regret", select, draw,
+    caption="Gap of f at the distribution's mean, averaged over all generations so far (the error of the theorems) and "
+    "at the last generation: means over the repetitions with 95 % intervals, and exponents fitted by least squares "
+    "from the vertical line on. The dotted line has the theorems' rate of the average, log T / T.",
+    answer="mean error against generations, with fitted exponents and the rate that the theorems promise.",
+    when=fits,
+)  # fmt: skip

@@ -1,0 +1,180 @@
+"""Errors and signal-to-noise ratios of gradients along runs, conditional and true."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from lowvar.core import drawing
+from lowvar.core.drawing import BAND, INK, Axes, Picture, styled
+from lowvar.errors import UserError
+from lowvar_studies.reports.declarations import Figure, Frame
+from lowvar_studies.reports.drawing import lines, panels
+from lowvar_studies.reports.drawing.rows import in_order, numbers, one_backend, part, positive, problems, require
+from lowvar_studies.reports.drawing.style import Estimator, estimators
+from lowvar_studies.reports.variational.gathering import looks_at
+
+DIAGNOSTICS = ("problem", "method", "backend", "step_size", "best", "epoch", "iteration", "quantity", "mean", "low",
+               "high", "diverged")  # fmt: skip
+ERRORS = ("squared_error", "variance")
+RATIOS = ("snr_true", "snr_conditional")
+_TOGETHER = 5  # most methods whose true and conditional lines share a panel
+_DASH = (0, (2.2, 1.6))
+_BEYOND = 1e15  # largest over smallest value that an axis shows
+
+
+def measured(diagnostics: Frame, *quantities: str) -> Frame:
+    """The rows of some quantities, each method in one backend.
+
+    Raises:
+        UserError: a column is missing, or none of the quantities was measured.
+    """
+    require(diagnostics, DIAGNOSTICS, "diagnostics")
+    rows = diagnostics[diagnostics["quantity"].isin(quantities)]
+    if not len(rows):
+        raise UserError(f"diagnostics table: {' and '.join(quantities)} were not measured in any run")
+    return one_backend(rows)
+
+
+def at_best(diagnostics: Frame, *quantities: str) -> Frame:
+    """The rows of some quantities, each method in one backend and at its best step size; raises as ``measured``."""
+    rows = measured(diagnostics, *quantities)
+    return in_order(rows[best_or_smallest(rows)], "problem", "method", "quantity", "iteration")
+
+
+def best_or_smallest(rows: Frame) -> Frame:
+    """Mask of the rows at the best step size, or at the smallest if all diverged."""
+    runs = [rows[name] for name in ("problem", "method", "backend")]
+    none = ~rows["best"].eq(True).groupby(runs).transform("any")
+    smallest = rows["step_size"] == rows["step_size"].groupby(runs).transform("min")
+    return rows["best"].eq(True) | (none & smallest)
+
+
+def diverged(rows: Frame, looks: dict[str, Estimator]) -> list[str]:
+    """Labels of a panel's methods with a diverged repetition at the end."""
+    last = rows["iteration"] == rows.groupby("method")["iteration"].transform("max")
+    return panels.labels(looks, set(rows.loc[last & (rows["diverged"] > 0), "method"]))
+
+
+def _true(look: Estimator) -> dict:
+    return lines.kind(look) | {"ls": "-"}
+
+
+def _open(look: Estimator) -> dict:
+    return lines.kind(look) | {"ls": _DASH, "lw": 1.6, "mfc": "none", "mew": 1.1}
+
+
+def _conditional(look: Estimator) -> dict:
+    return _open(look) | {"ms": look.size + 4.5}  # a rim around the true line's markers where the two coincide
+
+
+def _pair(rows: Frame, quantities: tuple[str, str], words: tuple[str, str], unit: str) -> Picture:
+    """A panel for each problem; with many methods two, for the true and the conditional quantity."""
+    names, looks = problems(rows), estimators(rows["method"])
+    kinds = dict(zip(quantities, (_true, _conditional), strict=True))
+    if len(looks) > _TOGETHER:
+        kinds[quantities[1]] = _open
+        fig = drawing.figure(2.8 * len(names))
+        grid = fig.subplots(len(names), 2, squeeze=False, sharey="row")
+        for name, pair in zip(names, grid, strict=True):
+            both = part(rows, problem=name)
+            for quantity, word, ax in zip(quantities, words, pair, strict=True):
+                ax.set_title(f"{name}: {word}")
+                _panel(ax, part(both, quantity=quantity), looks, {quantity: kinds[quantity]}, both)
+            pair[0].set_ylabel(unit)
+        for ax in grid[-1]:
+            ax.set_xlabel("iteration")
+        fig.align_ylabels(grid[:, 0])
+    else:
+        fig = panels.each(rows, partial(_panel, looks=looks, kinds=kinds), "iteration", unit, height=3.1)
+    keys = [drawing.entry(look.label, **_true(look)) for look in looks.values()]
+    plain = Estimator("", INK, "")
+    keys += [drawing.entry(word, **kind(plain)) for word, kind in zip(words, kinds.values(), strict=True)]
+    drawing.legend(fig, [*keys, drawing.patch("95 % interval", color=INK, alpha=BAND)])
+    return fig
+
+
+def _panel(ax: Axes, rows: Frame, looks: dict, kinds: dict, scale: Frame | None = None) -> None:
+    """Lines of quantities by method; the vertical axis shows all rows of ``scale``."""
+    drawn = positive(rows, "mean")
+    if not panels.ready(ax, drawn, "all runs diverged" if (rows["diverged"] > 0).any() else "not measured"):
+        return
+    for quantity, style in kinds.items():
+        own, name = part(drawn, quantity=quantity), f"{{}}, {quantity}"
+        lines.draw(ax, own, looks, "iteration", "mean", "low", "high", markers=8, name=name, style=style)
+    panels.run_axis(ax, drawn["iteration"].to_numpy())
+    seen = drawn if scale is None else positive(scale, "mean")
+    seen = seen[seen["mean"] >= seen["mean"].max() / _BEYOND]
+    panels.frame(ax, *numbers(seen, "low", "mean", "high"))
+    panels.notes(ax, {"diverged": diverged(rows, looks)})
+
+
+@styled
+def draw_errors(rows: Frame) -> Picture:
+    """The true squared error (solid) and the conditional variance (dashed)."""
+    words = ("true squared error", "conditional variance")
+    return _pair(rows, ERRORS, words, "gradient error (trace, nats²)")
+
+
+VARIANCE = Figure(
+    "variance", "diagnostics", lambda diagnostics: at_best(diagnostics, *ERRORS), draw_errors,
+    caption="Errors of the gradients along the runs, each method at its best step size. Solid lines: the true squared "
+    "error, the expected squared distance to the exact gradient. Dashed lines: the conditional variance given the "
+    "past. Without carryover the two coincide; with carryover, the conditional variance excludes the carried error. "
+    "Solid lines are arithmetic means over the repetitions, dashed lines geometric means; bands are 95 % intervals. "
+    "With more than five methods, each error has its own panel.",
+    answer="errors of the gradients along the runs. Solid lines: the true squared error; dashed: the conditional "
+    "variance, which excludes the carried error.",
+    when=looks_at("errors"),
+)  # fmt: skip
+
+
+@styled
+def draw_ratios(rows: Frame) -> Picture:
+    """The true ratio (solid) and the conditional one (dashed)."""
+    return _pair(rows, RATIOS, ("true SNR", "conditional SNR"), r"SNR, $\|E\,g\|^2$ / sd (nats)")
+
+
+SNR = Figure(
+    "snr", "diagnostics", lambda diagnostics: at_best(diagnostics, *RATIOS), draw_ratios,
+    caption="Signal-to-noise ratio of the gradients along the runs, each method at its best step size: the squared "
+    "norm of the gradient over the standard deviation of its estimate, as defined by Fujisawa and Sato. Solid lines: "
+    "the true ratio, from arithmetic means over the repetitions of the exact gradient's squared norm and of the true "
+    "squared error. Dashed lines: the conditional ratio, a geometric mean over the repetitions. Bands are 95 % "
+    "intervals.",
+    when=looks_at("errors"),
+)  # fmt: skip
+
+
+@styled
+def draw_points(rows: Frame) -> Picture:
+    """A panel for each problem."""
+    looks = estimators(rows["method"])
+
+    def panel(ax: Axes, rows: Frame) -> None:
+        _panel(ax, rows, looks, {"particles": lines.kind})
+        _whole_numbers(ax)
+
+    fig = panels.each(rows, panel, "iteration", "particles of the next step")
+    drawing.legend(fig, lines.keys(looks))
+    return fig
+
+
+def _whole_numbers(ax: Axes) -> None:
+    """Sets the ticks of a logarithmic axis of counts to 1, 3, 10, 30 and so on."""
+    if ax.get_yscale() != "log":
+        return
+    low, high = ax.get_ylim()
+    low, high = min(low, 0.8), max(high, 12.0)
+    ticks = [digit * 10**power for power in range(7) for digit in (1, 3) if low <= digit * 10**power <= high]
+    ax.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+    ax.minorticks_off()
+    ax.set_ylim(low, high)
+
+
+POINTS = Figure(
+    "particles", "diagnostics", lambda diagnostics: at_best(diagnostics, "particles"), draw_points,
+    caption="Particles of the next step along the runs, each method at its best step size: means over the "
+    "repetitions, bands are 95 % intervals. A particle costs one gradient evaluation, or two in estimators that "
+    "compare two steps.",
+    when=looks_at("particles"),
+)  # fmt: skip

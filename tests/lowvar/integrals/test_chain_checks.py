@@ -1,0 +1,169 @@
+"""Chains that are not independent, or do not move, among those given to ``lowvar.integrate``."""
+
+import numpy as np
+import pytest
+
+import lowvar
+from lowvar.errors import UserError
+from lowvar.integrals.chain_checks import chain_notes
+from lowvar.integrals.choosing.tails import on_grid
+
+DEPENDENT = "do not count as independent: give each chain its own seed"
+
+
+def autocorrelated(rng, chains=4, draws=200, dim=2, keeps=0.5, start=0.0):
+    x = np.full((chains, draws, dim), start)
+    x[:, 0] += rng.normal(size=(chains, dim))
+    for t in range(1, draws):
+        x[:, t] = keeps * x[:, t - 1] + np.sqrt(1 - keeps**2) * rng.normal(size=(chains, dim))
+    return x
+
+
+def metropolis(rng, chains=4, draws=200, dim=2, step=1.7):
+    x = np.zeros((chains, draws, dim))
+    for t in range(1, draws):
+        proposed = x[:, t - 1] + step * rng.normal(size=(chains, dim))
+        kept = np.log(rng.uniform(size=chains)) < (x[:, t - 1] ** 2 - proposed**2).sum(axis=1) / 2
+        x[:, t] = np.where(kept[:, None], proposed, x[:, t - 1])
+    return x
+
+
+def delayed(rng, one, own, by):
+    return np.concatenate([own[:by], one[:-by]])
+
+
+DEPENDS = {
+    "nearly equal": lambda rng, one, own: one + 1e-8 * rng.normal(size=one.shape),
+    "single precision": lambda rng, one, own: one.astype(np.float32),
+    "with noise": lambda rng, one, own: one + 0.1 * rng.normal(size=one.shape),
+    "correlated": lambda rng, one, own: 0.8 * one + 0.6 * own,
+    "delayed by 1": lambda rng, one, own: delayed(rng, one, own, 1),
+    "delayed by 70": lambda rng, one, own: delayed(rng, one, own, 70),
+    "a half": lambda rng, one, own: np.concatenate([own[:100], one[100:]]),
+    "a half at random": lambda rng, one, own: np.where(rng.random((200, 1)) < 0.5, one, own),
+    "a fifth": lambda rng, one, own: np.concatenate([one[:40], own[40:]]),
+}
+
+
+@pytest.mark.parametrize("way", DEPENDS)
+@pytest.mark.parametrize("draw", [autocorrelated, metropolis])
+def test_dependent_chains_are_refused(draw, way):
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        x = draw(rng)
+        if draw is autocorrelated or way not in ("a half at random", "correlated"):  # which break up its repetitions
+            x[3] = DEPENDS[way](rng, x[1], x[3])
+            with pytest.raises(UserError, match=rf"chains 1 and 3 .*{DEPENDENT}"):
+                chain_notes(x)
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        autocorrelated,
+        metropolis,
+        lambda rng: metropolis(rng, step=30.0, draws=60),  # often stands still, at the common start
+        lambda rng: metropolis(rng, dim=1, draws=1000),
+        lambda rng: autocorrelated(rng, keeps=0.99, start=30.0, dim=1, draws=400),  # drifts, all chains alike
+        lambda rng: autocorrelated(rng, keeps=-0.9, dim=1),
+        lambda rng: rng.standard_cauchy((4, 60, 1)),
+        lambda rng: np.round(autocorrelated(rng, dim=1), 2),
+        lambda rng: (1000 + autocorrelated(rng, dim=1)).astype(np.float32).astype(float),
+        lambda rng: autocorrelated(rng, chains=30, draws=40),
+    ],
+)
+def test_independent_chains_are_not(draw):
+    for seed in range(20):
+        chain_notes(draw(np.random.default_rng(seed)))
+
+
+def test_copies_are_refused_in_low_resolution_too():
+    x = np.round(autocorrelated(np.random.default_rng(0), dim=1), 1)
+    x[2] = x[0]
+    with pytest.raises(UserError, match="chains 0 and 2 are equal"):
+        chain_notes(x)
+    x[3] = x[0]
+    with pytest.raises(UserError, match="chains 0, 2 and 3 are equal"):
+        chain_notes(x)
+
+
+def test_all_chains_that_stand_still_are_named():
+    x = autocorrelated(np.random.default_rng(0))
+    x[[0, 2, 3]] = x[[0, 2, 3], :1]
+    assert chain_notes(x) == ["chains 0, 2 and 3 do not move: all draws of a chain are equal"]
+    x[:] = 0
+    assert chain_notes(x) == ["chains 0, 1, 2 and 3 do not move: all draws of a chain are equal"]
+
+
+def test_a_list_of_chains_has_a_task_each():
+    """Chains of each task are concatenated and checked as those of one array are."""
+    sets = [autocorrelated(np.random.default_rng(seed), draws=60) for seed in range(2)]
+    values = [x[..., 0] ** 2 for x in sets]
+    found = lowvar.integrate(sets, [-x for x in sets], values, "zero_variance", chain=True)
+    for t in range(2):
+        alone = lowvar.integrate(sets[t], -sets[t], values[t], "zero_variance", chain=True)
+        np.testing.assert_allclose(found.value[t], alone.value[0], rtol=1e-10)
+    flat = [v.ravel() for v in values]
+    again = lowvar.integrate(sets, [-x for x in sets], flat, "zero_variance", chain=True)
+    np.testing.assert_array_equal(again.value, found.value)
+    for change, message in (
+        ({"values": [values[0], values[1][:, :50]]}, r"values\[1\]: their shape is \(4, 50\); with samples"),
+        ({"scores": [-sets[0], -sets[1][:, :50]]}, r"scores\[1\]: their shape is \(4, 50, 2\), but samples\[1\] have"),
+        ({"samples": [sets[0], sets[1][[0, 1, 2, 2]]]}, r"samples\[1]: chains 2 and 3 are equal"),
+    ):
+        given = {"samples": sets, "scores": [-x for x in sets], "values": values} | change
+        with pytest.raises(UserError, match=message):
+            lowvar.integrate(**given, chain=True)
+
+
+def test_draws_before_chains_are_refused():
+    x = autocorrelated(np.random.default_rng(0)).swapaxes(0, 1)
+    with pytest.raises(UserError, match="these are 200 chains of 4 draws"):
+        lowvar.integrate(x, -x, x[..., 0], chain=True)
+
+
+def test_repeated_samples_that_are_said_to_be_independent_are_noted():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(60, 2))
+    drawn = x[rng.integers(0, 60, 60)]
+    with pytest.warns(UserWarning, match="samples repeat others, which makes standard errors .* set chain=True"):
+        lowvar.integrate(drawn, -drawn, drawn[:, 0] ** 2, "monte_carlo")
+    assert not lowvar.integrate(x, -x, x[:, 0] ** 2, "monte_carlo").notes
+    assert not any("repeat" in n for n in lowvar.integrate(drawn, -drawn, drawn[:, 0], "monte_carlo", chain=True).notes)
+
+
+@pytest.mark.filterwarnings("ignore:many samples are equal", "ignore:scores")
+def test_ties_of_discrete_or_rounded_samples_are_no_copies():
+    """Monte Carlo's ordinary error, and no control variate; copies of rounded samples are still copies."""
+    rng = np.random.default_rng(0)
+    for x in (rng.poisson(3, 300) + 0.0, rng.normal(size=300).round(1), rng.binomial(1, 0.5, (300, 5)) + 0.0):
+        f = x.reshape(300, -1)[:, 0]
+        found = lowvar.integrate(x, f.mean() - x, f)
+        assert found.method == "monte_carlo"
+        np.testing.assert_allclose(found.standard_error, f.std(ddof=1) / np.sqrt(300), rtol=0.03)
+        assert any("many samples are equal, and they lie on a grid" in n for n in found.notes), found.notes
+        assert not any("repeat others" in n or "very few" in n for n in found.notes), found.notes
+    named = lowvar.integrate(f, -f, f, "monte_carlo").notes
+    assert any(n.startswith("many samples are equal") for n in named), named
+    x = rng.normal(size=300)
+    for source in (x, x.astype(np.float16) + 0.0, rng.normal(size=(300, 2)).round(2)):
+        assert not on_grid(source[rng.integers(0, 300, 300)].reshape(300, -1))
+    assert not on_grid(np.repeat(x[:2], 150)[:, None])
+
+
+@pytest.mark.parametrize(
+    ("site", "values", "message"),
+    [
+        (["u"] * 60, "a", r"samples\['a'\]: cannot be converted to an array of numbers"),
+        ([[1, 2], [3]], "a", r"samples\['a'\]: it is not an array of numbers; give one row for each draw"),
+        (1j * np.ones(60), lambda site: np.ones(60), r"samples\['a'\]: the numbers are complex"),
+        (np.ma.masked_greater(np.arange(60.0), 50), "a", r"samples\['a'\]: the array is masked"),
+        (np.arange(60.0), {"f": np.ma.masked_greater(np.arange(60.0), 50)}, "values: 'f' is masked"),
+        (np.arange(60.0), lambda site: 1 / 0, "values: the function of the sites raised ZeroDivisionError"),
+        (np.arange(60.0), lambda site: site.a, "the function of the sites raised AttributeError: .* a dict of arrays"),
+    ],
+)
+def test_sites_that_are_no_numbers_and_functions_that_raise(site, values, message):
+    scores = site if isinstance(site, list) else np.zeros(60)
+    with pytest.raises(UserError, match=message):
+        lowvar.integrate({"a": site}, {"a": scores}, values, "zero_variance", chain=False)

@@ -1,0 +1,156 @@
+"""Cross-fitting: unbiased, honest about its error, and no fold sees what it corrects."""
+
+import numpy as np
+import pytest
+
+from lowvar.errors import UserError
+from lowvar.integrals.choosing.cross_fitting import cross_fit, cross_fitted, fold_of
+from lowvar.integrals.choosing.tails import average, stride, worth_of_chain
+from lowvar.integrals.options import make
+from lowvar.integrals.samples import Samples
+
+
+def normal(repetitions, m, dim=1, seed=0):
+    return np.random.default_rng(seed).normal(size=(repetitions, m, dim))
+
+
+def samples(x, values, chain=False):
+    return Samples((x,), (-x,), (values,), shared=True, chain=chain)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "m", "repetitions"),
+    [
+        # of order 1 in the next test
+        *(pytest.param("zero_variance", {"order": order}, 16, 4000, marks=pytest.mark.long) for order in (1, 3)),
+        ("control_functional", {"lengthscale": 1.0, "nugget": 1e-4}, 16, 2000),
+    ],
+)
+def test_unbiased_for_independent_points(name, options, m, repetitions):
+    x = normal(repetitions, m)
+    y = (x[..., 0] > 0.5) + np.cos(x[..., 0])
+    exact = 0.3085375387259869 + np.exp(-0.5)
+    found = cross_fitted(make(name, options)).integrate(samples(x, y), np.zeros(repetitions, int))
+    error = found.value[:, 0] - exact
+    se = error.std(ddof=1) / np.sqrt(repetitions)
+    assert abs(error.mean()) < 5 * se, (error.mean(), se)
+    assert se < 0.05 * y.std()
+
+
+@pytest.mark.long
+def test_a_fit_to_the_very_points_is_biased_where_cross_fitting_is_not():
+    x = normal(4000, 12, seed=1)
+    y = np.exp(1.2 * x[..., 0])
+    exact, data, seeds = np.exp(0.72), samples(x, np.exp(1.2 * x[..., 0])), np.zeros(4000, int)
+    both = [
+        one.integrate(data, seeds).value[:, 0] - exact
+        for one in (make("zero_variance", {"order": 1}), cross_fitted(make("zero_variance", {"order": 1})))
+    ]
+    fitted, crossed = (error.mean() / (error.std() / np.sqrt(4000)) for error in both)
+    assert abs(crossed) < 5 < abs(fitted), (crossed, fitted, y.std())
+
+
+def test_a_fold_sees_nothing_of_its_own_values():
+    x = normal(1, 30, seed=2)
+    y = np.sin(2 * x[..., 0])
+    before = cross_fit(make("control_functional", {}), samples(x, y), np.zeros(1, int))
+    mine = fold_of(30, 5, False) == 2
+    moved = np.where(mine, y + 10.0, y)
+    after = cross_fit(make("control_functional", {}), samples(x, moved), np.zeros(1, int))
+    np.testing.assert_allclose((after.corrected[0] - before.corrected[0])[0, mine], 10.0, atol=1e-8)
+    assert np.abs((after.corrected[0] - before.corrected[0])[0, ~mine]).max() > 1e-3
+
+
+def test_copies_of_a_point_are_not_fitted_where_it_is_corrected():
+    x = np.repeat(normal(1, 12, seed=3), 3, axis=1)  # rejected proposals
+    y = np.random.default_rng(4).normal(size=12).repeat(3)[None]  # noise: nothing to be learnt from other points
+    fit = cross_fit(make("control_functional", {"lengthscale": 0.1, "nugget": 0.0}), samples(x, y), np.zeros(1, int))
+    assert fit.corrected[0].std() > 0.5 * y.std()  # a copy in the fit would leave nothing
+
+
+def test_folds_of_a_chain_are_blocks():
+    assert fold_of(10, 5, True).tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
+    assert fold_of(10, 5, False).tolist() == [0, 1, 2, 3, 4, 0, 1, 2, 3, 4]
+
+
+@pytest.mark.long
+def test_tasks_of_different_sizes_and_repetitions():
+    rng = np.random.default_rng(5)
+    points = tuple(rng.normal(size=(3, m, 2)) for m in (21, 34))
+    values = tuple(np.sin(x[..., 0]) + x[..., 1] ** 2 for x in points)
+    fit = cross_fit(make("vector_valued", {}), Samples(points, tuple(-x for x in points), values), np.zeros(3, int))
+    for corrected, of in zip(fit.corrected, values, strict=True):
+        assert corrected.shape == of.shape
+        assert (corrected.std(axis=1) < 0.3 * of.std(axis=1)).all()
+    np.testing.assert_allclose(fit.fitted(0, points[0], -points[0]), values[0], atol=0.5)
+
+
+def test_one_repetition_is_as_it_is_among_others():
+    x = normal(4, 40, 2, seed=6)
+    y = np.exp(0.5 * x[..., 0]) + x[..., 1]
+    method = cross_fitted(make("zero_variance", {"order": 2}))
+    whole = method.integrate(samples(x, y), np.zeros(4, int))
+    alone = method.integrate(samples(x[2:3], y[2:3]), np.zeros(1, int))
+    np.testing.assert_allclose(alone.value[0], whole.value[2], rtol=1e-10)
+    np.testing.assert_allclose(alone.standard_error[0], whole.standard_error[2], rtol=1e-6)
+
+
+def test_too_few_folds_or_points_are_refused():
+    with pytest.raises(UserError, match="folds"):
+        cross_fitted(make("zero_variance", {}), 1)
+    x = normal(1, 6, 2)
+    with pytest.raises(UserError, match="points for the"):
+        cross_fit(make("zero_variance", {"order": 2}), samples(x, x[..., 0]), np.zeros(1, int))
+
+
+def test_intervals_of_skew_terms_cover():
+    rng = np.random.default_rng(7)
+    for draw, mean in ((lambda: rng.exponential(size=(4000, 40)), 1.0), (lambda: rng.random((4000, 40)) < 0.1, 0.1)):
+        found = average(draw().astype(float))
+        covered = np.mean(np.abs(found.mean - mean) < found.half_width)
+        plain = np.mean(np.abs(found.mean - mean) < 1.96 * found.plain_error)
+        assert covered > 0.91, (covered, plain)
+        assert covered >= plain
+
+
+def test_what_carries_a_variance():
+    assert average(np.random.default_rng(8).normal(size=(1, 3000))).carriers[0] == pytest.approx(1000, rel=0.1)
+    alone = np.zeros((1, 50))
+    alone[0, 3] = 1e200
+    found = average(alone)
+    assert found.carriers[0] == pytest.approx(1.0, abs=0.1)
+    assert np.isfinite(found.half_width).all()
+    assert np.isfinite(found.beyond).all()
+
+
+def test_chains_are_told_from_independent_points():
+    rng = np.random.default_rng(9)
+    independent = rng.normal(size=(200, 100, 4))
+    chain = independent.copy()
+    for i in range(1, 100):
+        chain[:, i] = 0.8 * chain[:, i - 1] + 0.6 * chain[:, i]
+    assert np.mean([stride(one) > 0 for one in independent]) <= 0.01
+    assert np.mean([stride(one) == 1 for one in chain]) >= 0.8
+    walkers = chain[:10].transpose(1, 0, 2).reshape(-1, 4)  # ten chains whose states lie between each other
+    assert stride(walkers) == 10
+    assert np.median(worth_of_chain(chain)) < 30
+
+
+def test_kernels_around_some_of_the_points():
+    x = normal(2, 300, 2, seed=10)
+    y = np.exp(0.3 * x[..., 0]) + x[..., 1] ** 2
+    exact, plain = np.exp(0.045) + 1, np.abs(y.mean(axis=1) - np.exp(0.045) - 1).max()
+    for inducing, share in ((300, 1e-2), (60, 5e-2)):
+        found = make("sparse_control_functional", {"inducing": inducing}).integrate(samples(x, y), np.zeros(2, int))
+        assert np.abs(found.value - exact).max() < share * plain
+        np.testing.assert_allclose(found.fitted(0, x, -x), y, atol=0.05)
+
+
+def test_scores_of_any_size_have_a_kernel_matrix():
+    """One huge score rules the mean diagonal of a kernel matrix, and would leave nothing of a relative jitter."""
+    draw = np.random.default_rng(11).gamma(0.3, size=(1, 400, 1))
+    x, scores = np.log(draw), 0.3 - draw
+    heavy = np.random.default_rng(12).lognormal(sigma=3.0, size=(1, 400, 1))
+    for points, score in ((x, scores), (heavy, -(1 + np.log(heavy) / 9) / heavy)):
+        data = Samples((points,), (score,), (np.tanh(points[..., 0]),), shared=True)
+        assert np.isfinite(make("sparse_control_functional", {}).integrate(data, np.zeros(1, int)).value).all()

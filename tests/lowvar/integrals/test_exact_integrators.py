@@ -1,0 +1,318 @@
+"""Exact kernel control variates against dense algebra, against each other, and against known integrals."""
+
+from dataclasses import fields
+from inspect import signature
+
+import numpy as np
+import pytest
+import torch
+from exact_samples import FIXED, KERNEL, B, dense, normal, run, smooth, stein
+
+from lowvar.errors import UserError
+from lowvar.integrals.exact.alternating import alternating
+from lowvar.integrals.exact.control_functional import control_functional
+from lowvar.integrals.exact.convex import convex
+from lowvar.integrals.exact.fit_settings import FitSettings
+from lowvar.integrals.exact.sparse_control_functional import sparse_control_functional
+from lowvar.integrals.exact.vector_valued import own_points, vector_valued
+from lowvar.integrals.kernels import separable_stein
+from lowvar.integrals.samples import Samples
+from lowvar_studies.integrals.catalogue import build
+
+
+def equally_spread(t, x):
+    """Values whose sample deviation is one: standardising them changes nothing but their means."""
+    values = smooth(t, x)
+    return values / values.std(-1, ddof=1, keepdims=True)
+
+
+def test_generalised_least_squares_as_dense_algebra_has_it():
+    samples = normal(equally_spread)
+    found = run(vector_valued(B=B, nugget=1e-3, **FIXED), samples)
+    (matrices, design), (without_noise, _) = dense(samples, B, 1e-3), dense(samples, B, 0.0)
+    for r, matrix in enumerate(matrices):
+        y, inverse = np.concatenate([v[r] for v in samples.values]), np.linalg.inv(matrix)
+        covariance = np.linalg.inv(design.T @ inverse @ design)
+        beta = covariance @ design.T @ inverse @ y
+        left = y - design @ beta
+        amplitude = left @ inverse @ left / (len(y) - 2)
+        np.testing.assert_allclose(found.value[r], beta, rtol=1e-9)
+        np.testing.assert_allclose(found.info["reml_error"][r], np.sqrt(amplitude * np.diag(covariance)), rtol=1e-8)
+        influence = covariance @ design.T @ inverse  # the part of the function, without the noise
+        of_function = np.diag(influence @ without_noise[r] @ influence.T)
+        np.testing.assert_allclose(found.info["likely_error"][r], np.sqrt(amplitude * of_function), rtol=1e-6)
+        assert found.condition[r] == pytest.approx(np.linalg.cond(matrix), rel=0.05)
+        # the jackknife: each value in turn replaced by what the others say
+        moved = []
+        for i in range(len(y)):
+            rest = np.delete(np.arange(len(y)), i)
+            inner = np.linalg.inv(matrix[np.ix_(rest, rest)])
+            without = np.linalg.solve(design[rest].T @ inner @ design[rest], design[rest].T @ inner @ y[rest])
+            said = design[i] @ without + matrix[i, rest] @ inner @ (y[rest] - design[rest] @ without)
+            changed = np.where(np.arange(len(y)) == i, said, y)
+            moved.append(covariance @ design.T @ inverse @ changed - beta)
+        np.testing.assert_allclose(found.info["jackknife_error"][r], np.linalg.norm(moved, axis=0), rtol=1e-7)
+        np.testing.assert_allclose(found.info["B"][r] / found.info["B"][r, 0, 0], B / B[0, 0], rtol=1e-8)
+
+
+def test_one_sweep_from_the_sample_mean():
+    samples = normal(equally_spread)
+    found = run(vector_valued(B=B, nugget=0.1, beta="mean", **FIXED), samples)
+    matrices, design = dense(samples, B, 0.1)
+    y = np.concatenate([v[0] for v in samples.values])
+    mean = design.T @ y / design.sum(0)
+    gram = matrices[0] - 0.1 / 1.1 * np.trace(matrices[0]) / len(y) * np.eye(len(y))
+    rest = y - gram @ np.linalg.solve(matrices[0], y - design @ mean)
+    np.testing.assert_allclose(found.value[0], design.T @ rest / design.sum(0), rtol=1e-9)
+
+
+def theorem_4_1(samples, relation, penalty):
+    """Estimates ``(T,)`` and a function that evaluates ``g``: the paper's own system, of repetition 0.
+
+    It has T unknowns for each value, and needs the scores of all targets everywhere. For given constants its display
+    gives ``theta``; ``beta_t = mean_j (f_t - g_t)`` then determines the constants, which ``theta`` is affine in.
+    """
+    tasks, sizes = samples.tasks, samples.sizes
+    x = torch.tensor(np.concatenate([p[0] for p in samples.points]))
+    spread = [1.0, 1.2]
+    scores = torch.stack([-x / s**2 for s in spread], 1)
+    params = {"log_lengthscale": torch.tensor(FIXED["lengthscale"], dtype=torch.float64).log()}
+    whole = separable_stein(KERNEL, params, torch.tensor(relation), x, x, scores, scores).numpy()
+    task = np.repeat(np.arange(tasks), sizes)
+    weight = 1 / np.array(sizes, float)[task]  # 1 / m_t of each value
+    rows = np.stack([whole[i, :, t].ravel() for i, t in enumerate(task)])  # K0(x_i, .) of the point's own task
+    system = rows.T @ (weight[:, None] * rows) + penalty * whole.transpose(0, 2, 1, 3).reshape(2 * [rows.shape[1]])
+    y, design = np.concatenate([v[0] for v in samples.values]), np.eye(tasks)[task]
+    right = rows.T @ (weight[:, None] * np.column_stack([y, design]))
+    theta_y, theta_h = np.split(np.linalg.lstsq(system, right, rcond=1e-13)[0], [1], axis=1)
+    mean = (weight[:, None] * design).T
+    beta = np.linalg.solve(np.eye(tasks) - mean @ rows @ theta_h, mean @ (y - rows @ theta_y[:, 0]))
+    return beta, [(rows @ (theta_y[:, 0] - theta_h @ beta))[task == t] for t in range(tasks)]
+
+
+@pytest.mark.parametrize("penalty", [1e-3, 0.1])
+def test_with_a_penalty_it_is_theorem_4_1(penalty):
+    """Tasks of different sizes, units and targets: the ridge is ``lambda m_t`` of values in their own unit."""
+    samples = normal(lambda t, x: (1.0, 6.0)[t] * smooth(t, x), repetitions=1, sizes=(14, 9))
+    found = run(vector_valued(B=B, penalty=penalty, **FIXED), samples)
+    beta, functions = theorem_4_1(samples, B, penalty)
+    np.testing.assert_allclose(found.value[0], beta, rtol=1e-6)
+    for t in (0, 1):
+        fitted = found.fitted(t, samples.points[t], samples.scores[t])[0]
+        np.testing.assert_allclose(fitted - found.value[0, t], functions[t], atol=1e-5)
+    left = [v[0] - found.value[0, t] - functions[t] for t, v in enumerate(samples.values)]
+
+    def objective(shift):
+        """Eq. (8) at other constants, less the norm of ``g``, which does not change."""
+        return sum(((one - s) ** 2).mean() for one, s in zip(left, shift, strict=True))
+
+    assert all(objective(shift) > objective((0, 0)) for shift in ((1e-3, 0), (-1e-3, 0), (0, 1e-3), (0, -1e-3)))
+    # one ridge for all values is another estimator, and so is the ridge of standardised values
+    same = run(vector_valued(B=B, nugget=1e-3, **FIXED), samples)
+    assert (np.abs(same.value[0] - beta) > 1e-3).any()
+
+
+def test_without_a_ridge_units_and_sizes_do_not_matter():
+    samples = normal(smooth, repetitions=1, sizes=(14, 9))
+    found = [run(vector_valued(B=B, **one, **FIXED), samples).value for one in ({"penalty": 1e-11}, {"nugget": 1e-11})]
+    np.testing.assert_allclose(*found, rtol=1e-5)
+
+
+def test_a_penalty_at_shared_points_and_with_lengthscales_that_are_learnt():
+    samples = normal(smooth, repetitions=1, sizes=(9, 9), shared=True, spread=(1.0, 1.0))
+    found = run(vector_valued(B=B, penalty=0.01, **FIXED), samples)
+    matrix, design = dense(samples, B, 0.0)
+    inverse = np.linalg.inv(matrix[0] + 0.01 * 9 * np.eye(18))
+    y = np.concatenate([v[0] for v in samples.values])
+    np.testing.assert_allclose(
+        found.value[0], np.linalg.solve(design.T @ inverse @ design, design.T @ inverse @ y), rtol=1e-8
+    )
+    learnt = run(vector_valued(B=B, penalty=0.01), normal(smooth, sizes=(14, 9)))
+    assert np.isfinite(learnt.value).all()
+    assert (learnt.info["nugget"] == 0).all()
+    assert (learnt.info["lengthscale"] > 0).all()
+
+
+@pytest.mark.parametrize("make", [control_functional, vector_valued])
+def test_its_own_span_is_integrated_exactly(make):
+    z = normal(smooth)
+
+    def values(t, x):
+        """A constant plus ``sum_i a_i k0(., x_i)`` at three of the points, with ``sum_i a_i = 0``."""
+        centres, weights = z.points[t][:, :3], np.array([1.0, 2.0, -3.0])
+        gram = [stein(*of) for of in zip(x, centres, z.scores[t], z.scores[t][:, :3], strict=True)]
+        return 7.0 - t + np.stack(gram) @ weights
+
+    samples = normal(values)
+    found = run(make(nugget=1e-12, **FIXED, **({"B": np.eye(2)} if make is vector_valued else {})), samples)
+    np.testing.assert_allclose(found.value, [[7.0, 6.0]] * 2, atol=1e-8)
+    assert np.abs(np.stack([v.mean(1) for v in samples.values], 1) - [7.0, 6.0]).min() > 1e-2
+
+
+@pytest.mark.parametrize("make", [control_functional, vector_valued, alternating, convex])
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_constant_is_integrated_exactly_beside_another_integrand(make, shared):
+    sizes = (12, 12) if shared else (12, 15)
+    samples = normal(lambda t, x: smooth(0, x) if t else np.full(x.shape[:-1], 0.1), sizes=sizes, shared=shared)
+    found = run(make(), samples)
+    tolerance = 1e-12 if make in (control_functional, vector_valued) else 1e-6
+    np.testing.assert_allclose(found.value[:, 0], 0.1, atol=tolerance)
+    assert np.isfinite(found.value).all()
+    assert np.isfinite(found.standard_error).all()
+
+
+def test_without_correlation_tasks_are_on_their_own():
+    samples = normal(equally_spread, sizes=(12, 12), spread=(1.0, 1.0))
+    alone = run(control_functional(nugget=1e-6, **FIXED), samples)
+    level = [np.trace(dense(samples.of_tasks([t]), np.eye(1), 0.0)[0], axis1=1, axis2=2) for t in (0, 1)]
+    assert np.abs(level[0] - level[1]).max() < level[0].max()
+    for r in range(2):
+        relation = np.diag([1 / level[0][r], 1 / level[1][r]])  # the nugget is relative to each task's own diagonal
+        one = samples.repetition(slice(r, r + 1))
+        together = run(vector_valued(B=relation, nugget=1e-6, **FIXED), one)
+        np.testing.assert_allclose(together.value[0], alone.value[r], rtol=1e-8)
+
+
+def test_same_points_by_eigenvectors_as_by_one_large_system():
+    samples = normal(smooth, sizes=(9, 9, 9), shared=True, spread=(1.0,) * 3)
+    relation = np.array([[1, 0.5, 0.2], [0.5, 2, -0.3], [0.2, -0.3, 1.0]])
+    fast = run(vector_valued(B=relation, nugget=0.05, **FIXED), samples)
+    chosen = FitSettings(lengthscale=[1.5, 2.5], nugget=0.05, standardise=False, trend=False)
+    large = own_points(samples, chosen, relation)
+    np.testing.assert_allclose(fast.value, large.value, rtol=1e-9)
+    np.testing.assert_allclose(fast.info["reml_error"], large.info["reml_error"], rtol=1e-8)
+    np.testing.assert_allclose(fast.info["likely_error"], large.info["likely_error"], rtol=1e-8)
+    np.testing.assert_allclose(fast.info["B"], large.info["B"], rtol=1e-8)
+    x = np.random.default_rng(5).standard_normal((2, 4, 2))
+    for t in range(3):
+        np.testing.assert_allclose(fast.fitted(t, x, -x), large.fitted(t, x, -x), rtol=1e-8)
+    other = run(vector_valued(B=np.eye(3), nugget=0.05, **FIXED), samples)
+    assert np.abs(other.value - fast.value).max() > 1e-4  # with noise B matters
+
+
+def test_without_noise_nothing_transfers_at_the_same_points():
+    samples = normal(smooth, sizes=(14, 14), shared=True)
+    alone = run(control_functional(nugget=1e-12, **FIXED), samples).value
+    for relation in (B, np.eye(2), np.array([[1, -0.99], [-0.99, 1]]), None):
+        found = run(vector_valued(B=relation, nugget=1e-12, **FIXED), samples)
+        np.testing.assert_allclose(found.value, alone, atol=1e-6)
+
+
+QUICK = [(control_functional, False), (vector_valued, False), (alternating, False)]  # the others search for longer
+
+
+@pytest.mark.parametrize(
+    ("make", "learnt"),
+    [
+        pytest.param(make, learnt, marks=() if (make, learnt) in QUICK else pytest.mark.long)
+        for make in (control_functional, vector_valued, alternating, convex)
+        for learnt in (False, True)
+    ],
+)
+def test_repetitions_do_not_depend_on_how_many_there_are(make, learnt):
+    """Batched linear algebra rounds differently for other batches, on some processors; `test_integral_engine` has bytes.
+
+    With hyper-parameters given, rounding is multiplied by condition numbers of 1e5 (``1e-13`` of the standard error).
+    Searches stop where the likelihood is flat, so that rounding moves their ends: inputs that were changed in their
+    last bits moved the estimates by 1e-11 to 5e-6 of their standard errors.
+    """
+    given = {control_functional: {"nugget": 1e-6}, vector_valued: {"nugget": 1e-6, "B": B}}.get(make, {})
+    options = {} if learnt else {**FIXED, **given}
+    tolerance = 1e-3 if learnt or make is convex else 1e-9  # of a standard error; ``convex`` searches in any case
+    samples = normal(smooth, repetitions=3, sizes=(8, 9))
+    together = run(make(**options), samples)
+    for which in (slice(0, 1), slice(2, 3), slice(1, 3), np.array([2, 0, 1, 1, 0])):
+        some = run(make(**options), samples.repetition(which))
+        error = together.standard_error[which]
+        assert (np.abs(some.value - together.value[which]) <= tolerance * error).all()
+        np.testing.assert_allclose(some.standard_error, error, rtol=tolerance)
+    apart = np.abs(together.value[:1] - together.value[1:])
+    assert (apart > 10 * tolerance * together.standard_error[:1]).all()  # repetitions differ by more than is allowed
+
+
+@pytest.mark.long
+def test_errors_cover_and_both_learn_from_rough_integrands():
+    truth, repetitions = 0.5, 60
+    samples = normal(
+        lambda t, x: np.where(x[..., 0] >= 0, 2.0 - t, t - 1.0), repetitions, (20, 20), 1, 3, spread=(1, 1)
+    )
+    plain = samples.values[1].mean(1) - truth
+    errors = []
+    for integrator in (control_functional(), vector_valued()):
+        found = run(integrator, samples)
+        error, claimed = found.value[:, 1] - truth, found.standard_error[:, 1]
+        assert abs(error.mean()) < 5 * error.std() / np.sqrt(repetitions)
+        assert 0.88 < np.mean(np.abs(error) < 1.96 * claimed) < 0.995
+        assert found.info["nugget"].min() >= 0.999e-10
+        errors.append(np.abs(error).mean())
+    assert errors[0] < 0.75 * np.abs(plain).mean()
+    assert errors[1] < 0.85 * errors[0]
+
+
+@pytest.mark.long
+def test_borehole_to_orders_of_magnitude():
+    problem, rng = build("borehole"), np.random.default_rng(0)
+    points = [mean + sd * rng.standard_normal((6, 25, 8)) for mean, sd in problem.gaussian for _ in range(2)][:2]
+    points = tuple(points)
+    samples = Samples(
+        points,
+        tuple(problem.score(0, x.reshape(-1, 8)).reshape(x.shape) for x in points),
+        tuple(problem.value(t, x.reshape(-1, 8)).reshape(x.shape[:-1]) for t, x in enumerate(points)),
+    )
+    high = problem.tasks.index(next(name for name in problem.tasks if "H" in name or "high" in name.lower()))
+    plain = np.abs(samples.values[high].mean(1) - 72.87860).mean()
+    alone, together = (run(make(), samples) for make in (control_functional, vector_valued))
+    assert plain > 1
+    assert np.abs(alone.value[:, high] - 72.87860).mean() < 0.1
+    assert np.abs(together.value[:, high] - 72.87860).mean() < 0.003
+    assert (together.info["correlation"][:, 0, 1] > 1 - 1e-6).all()
+    assert not together.flags["ill_conditioned"].any()
+
+
+def test_groups_are_on_their_own():
+    samples = normal(smooth, sizes=(10, 10, 10), spread=(1.0, 1.1, 1.2))
+    found = run(vector_valued(group=[[2, 0], [1]]), samples)
+    pair, single = run(vector_valued(), samples.of_tasks([2, 0])), run(vector_valued(), samples.of_tasks([1]))
+    np.testing.assert_array_equal(found.value, np.stack([pair.value[:, 1], single.value[:, 0], pair.value[:, 0]], 1))
+    np.testing.assert_array_equal(found.info["B"][:, 0, 2], pair.info["B"][:, 1, 0])
+    assert (found.info["B"][:, 1, [0, 2]] == 0).all()
+    x = samples.points[0][:, :3]
+    np.testing.assert_array_equal(found.fitted(0, x, -x), pair.fitted(1, x, -x))
+
+
+@pytest.mark.parametrize(
+    ("make", "options", "message"),
+    [
+        (control_functional, {"beta": "median"}, "beta 'median': it must be 'gls' or 'mean'"),
+        (control_functional, {"nugget": -1.0}, "nugget -1.0"),
+        (control_functional, {"lengthscale": [1.0, 0.0]}, "lengthscale"),
+        (control_functional, {"lengthscale": [1.0, 1.0, 1.0]}, "lengthscale: give one, or 2"),
+        (control_functional, {"kernel": "squared_exponental"}, "did you mean 'squared_exponential'"),
+        (vector_valued, {"B": [[1.0, 2.0], [2.0, 1.0]]}, "B: it must be symmetric and positive semi-definite"),
+        (vector_valued, {"penalty": 1e-3}, "penalty: give B as well; to estimate it for a given penalty, take 'alt"),
+        (vector_valued, {"penalty": 1e-3, "nugget": 0.1, "B": np.eye(2)}, "penalty and nugget: give one of them"),
+        (vector_valued, {"penalty": -1.0, "B": np.eye(2)}, "penalty -1.0: it must be a positive number"),
+        (vector_valued, {"B": np.eye(3)}, "B has 3 rows: there are 2 tasks"),
+        (vector_valued, {"group": [[0], [0, 1]]}, "each of the tasks 0 to 1 must be in one group"),
+        (vector_valued, {"max_gigabytes": 1e-5}, "27 values at once need .* set group"),
+        (alternating, {"penalty": 0.0}, "penalty 0.0: it must be a positive number"),
+        (convex, {"deltas": [0.1, 0.2]}, "deltas"),
+    ],
+)
+def test_mistakes_are_said(make, options, message):
+    with pytest.raises(UserError, match=message):
+        run(make(**options), normal(smooth))
+
+
+def test_two_points_are_too_few():
+    with pytest.raises(UserError, match="task 1 has 2 points"):
+        run(control_functional(), normal(smooth, sizes=(5, 2)))
+
+
+@pytest.mark.parametrize("method", [control_functional, sparse_control_functional, vector_valued, alternating, convex])
+def test_shared_options_have_one_default(method):
+    shared = {field.name: field.default for field in fields(FitSettings) if field.init}
+    own = {name: one.default for name, one in signature(method).parameters.items() if name in shared}
+    relation = {"trend": False, "penalty": 1e-5}  # that of (10)
+    otherwise = {alternating: relation, convex: relation, sparse_control_functional: {"ard": None}}
+    assert own == {name: shared[name] for name in own} | otherwise.get(method, {})

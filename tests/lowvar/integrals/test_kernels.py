@@ -1,0 +1,204 @@
+"""Stein kernels: hand-written derivatives against autodiff, zero means under the target and only there."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from lowvar.errors import UserError
+from lowvar.integrals.kernels import KERNELS, from_value, kernel, separable_stein
+
+# name, options, and the kernel as it is defined: (params, x (d,), y (d,)) -> ()
+CASES = {
+    "squared exponential": ("squared_exponential", {}),
+    "one lengthscale": ("squared_exponential", {"ard": False}),
+    "preconditioned": ("preconditioned", {}),
+    "alpha learnt": ("preconditioned", {"alpha": None, "ard": False}),
+    "linear": ("polynomial", {"degree": 1}),
+    "quadratic": ("polynomial", {"degree": 2, "offset": 0.5}),
+    "quintic": ("polynomial", {"degree": 5}),
+}
+
+
+def defined(name, degree=2, offset=1.0, alpha=0.1, ard=True):
+    """The kernel as the paper defines it, with ``l^2`` written out."""
+
+    def value(params, x, y):
+        if name == "polynomial":
+            return (torch.dot(x, y) + offset) ** degree
+        k = torch.exp(-((x - y) ** 2 / (2 * torch.exp(params["log_lengthscale"]) ** 2)).sum())
+        if name == "preconditioned":
+            rate = params["log_alpha"].exp()[0] if alpha is None else alpha
+            k = k / ((1 + rate * x @ x) * (1 + rate * y @ y))
+        return k
+
+    return value
+
+
+def numbers(*shape, seed=0):
+    return torch.as_tensor(np.random.default_rng([seed, *shape]).standard_normal(shape))
+
+
+def chosen(case, dim, lead=()):
+    """A kernel and parameters away from their defaults."""
+    name, options = CASES[case]
+    k = kernel(name, **options)
+    return k, {n: v + 0.3 * numbers(*lead, *v.shape) for n, v in k.defaults(dim).items()}
+
+
+def close(found, expected, tolerance=1e-12):
+    assert found.shape == expected.shape
+    assert (found - expected).abs().max() <= tolerance * expected.abs().max()
+
+
+@pytest.mark.parametrize("lead", [(), (2,)])
+@pytest.mark.parametrize("dim", [1, 3])
+@pytest.mark.parametrize("case", CASES)
+def test_derivatives_are_those_of_autodiff(case, dim, lead):
+    k, params = chosen(case, dim, lead)
+    name, options = CASES[case]
+    reference = from_value("reference", defined(name, **options), k.defaults, math.inf)
+    x, y, lx, ly = (numbers(*lead, n, dim, seed=s) for n, s in ((4, 1), (5, 2), (4, 3), (5, 4)))
+    close(k.value(params, x, y), reference.value(params, x, y))
+    for found, expected in zip(k.parts(params, x, y), reference.parts(params, x, y), strict=True):
+        close(found, expected)
+    close(k.stein(params, x, y, lx, ly), reference.stein(params, x, y, lx, ly))
+    close(k.stein2(params, x, y, lx, ly), reference.stein2(params, x, y, lx, ly))
+    close(k.stein_diagonal(params, x, lx), reference.stein_diagonal(params, x, lx))
+    if lead:  # shared points, parameters of each repetition
+        close(k.stein(params, x[0], y, lx[0], ly)[1], k.stein({n: v[1] for n, v in params.items()}, x[0], y[1], lx[0], ly[1]))  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ["squared exponential", "one lengthscale", "alpha learnt"])
+def test_gradients_in_the_parameters(case):
+    k, params = chosen(case, 2, (2,))
+    x, y, lx, ly = (numbers(2, n, 2, seed=s) for n, s in ((3, 1), (4, 2), (3, 3), (4, 4)))
+    names = list(params)
+
+    def stein(*values):
+        given = dict(zip(names, values, strict=True))
+        return k.stein(given, x, y, lx, ly), k.stein(given, x, x, lx, lx), k.stein_diagonal(given, x, lx)
+
+    assert torch.autograd.gradcheck(stein, [p.requires_grad_() for p in params.values()])
+    for values in zip(*(stein(*params.values())), strict=False):  # repetitions keep to themselves
+        gradient = torch.autograd.grad(values[0].sum(), list(params.values()), retain_graph=True)
+        assert all((g != 0).any(1).sum() == 1 for g in gradient)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_gram_matrices_are_positive(case):
+    k, params = chosen(case, 2)
+    x, lx = numbers(40, 2, seed=5), numbers(40, 2, seed=6)
+    for gram in (k.stein(params, x, x, lx, lx), k.stein2(params, x, x, lx, lx)):
+        close(gram, gram.mT)
+        eigenvalues = torch.linalg.eigvalsh(gram)
+        assert eigenvalues[0] > -1e-13 * eigenvalues[-1]
+    close(k.stein_diagonal(params, x, lx), k.stein(params, x, x, lx, lx).diagonal())
+
+
+def test_far_points_lose_no_digits():
+    k, params = chosen("squared exponential", 3)
+    x, y, lx, ly = (numbers(n, 3, seed=s) for n, s in ((4, 1), (5, 2), (4, 3), (5, 4)))
+    near, far = (f(params, a, b, lx, ly) for f in (k.stein,) for a, b in ((x, y), (x + 2**20, y + 2**20)))
+    close(far, near, 1e-9)  # the points themselves are rounded to 1e-10 there
+
+
+def normal(dim, mean, deviation, nodes=80):
+    """Points ``(n, d)``, weights and scores of ``N(mean, deviation^2)`` in each input."""
+    z, w = np.polynomial.hermite_e.hermegauss(nodes)
+    w = w / w.sum()
+    keep = w > 1e-18
+    z, w = z[keep], w[keep]
+    grid = np.array(list(itertools.product(z, repeat=dim)))
+    weights = np.prod(list(itertools.product(w, repeat=dim)), axis=1)
+    return torch.as_tensor(mean + deviation * grid), torch.as_tensor(weights), torch.as_tensor(-grid / deviation)
+
+
+@pytest.mark.parametrize("order", ["stein", "stein2"])
+@pytest.mark.parametrize("dim", [1, 2])
+@pytest.mark.parametrize("case", CASES)
+def test_means_are_zero_under_the_target_alone(case, dim, order):
+    k, params = chosen(case, dim)
+    x, weights, scores = normal(dim, 0.3, 0.8)
+    y, ly = numbers(5, dim, seed=1), numbers(5, dim, seed=2)
+    stein = getattr(k, order)
+    size = stein(params, x, y, scores, ly).abs().mT @ weights
+    mean = stein(params, x, y, scores, ly).mT @ weights
+    assert (mean.abs() < 1e-10 * size).all(), mean
+    wrong = stein(params, x, y, -(x - 0.4) / 0.9**2, ly).mT @ weights  # the scores of N(0.4, 0.9^2)
+    assert wrong.abs().max() > 1e-3 * size.max(), wrong
+
+
+@pytest.mark.parametrize("order", [1, 2])
+def test_matrix_kernels(order):
+    dim, tasks = 2, 2
+    k, params = chosen("squared exponential", dim)
+    B = torch.tensor([[1.0, 0.4], [0.4, 0.7]], dtype=torch.float64)
+    x, y = numbers(3, dim, seed=1), numbers(4, dim, seed=2)
+    lx, ly = numbers(3, tasks, dim, seed=3), numbers(4, tasks, dim, seed=4)
+    found = separable_stein(k, params, B, x, y, lx, ly, order)
+    scalar = k.stein if order == 1 else k.stein2
+    for t, s in np.ndindex(tasks, tasks):
+        close(found[..., t, s], B[t, s] * scalar(params, x, y, lx[:, t], ly[:, s]))
+    batched = separable_stein(k, params, B[None], x[None], y[None], lx[None], ly[None], order)
+    close(batched[0], found)
+
+
+@pytest.mark.parametrize("order", [1, 2])
+def test_each_component_has_zero_mean_under_its_own_target(order):
+    k, params = chosen("squared exponential", 1)
+    B = torch.tensor([[1.0, 0.1], [0.1, 1.0]], dtype=torch.float64)
+    targets = (0.0, 1.0), (0.5, math.sqrt(1.25))
+    y, ly = numbers(4, 1, seed=2), numbers(4, 2, 1, seed=4)
+    for t, (mean, deviation) in enumerate(targets):
+        x, weights, _ = normal(1, mean, deviation)
+        lx = torch.stack([-(x - m) / s**2 for m, s in targets], 1)
+        found = torch.einsum("n,nmts->tms", weights, separable_stein(k, params, B, x, y, lx, ly, order))
+        assert found[t].abs().max() < 1e-10
+        assert (found[1 - t].abs() > 1e-3).any()
+        turned = torch.einsum("n,mnts->smt", weights, separable_stein(k, params, B, y, x, ly, lx, order))
+        assert turned[t].abs().max() < 1e-10
+        assert (turned[1 - t].abs() > 1e-3).any()
+
+
+def test_printed_polynomials():
+    """Appendix C.3, entry by entry."""
+    dim, c = 3, 0.7
+    B = torch.tensor([[1.0, 0.4], [0.4, 0.7]], dtype=torch.float64)
+    x, y = numbers(4, dim, seed=1), numbers(5, dim, seed=2)
+    lx, ly = numbers(4, 2, dim, seed=3), numbers(5, 2, dim, seed=4)
+    product = (x @ y.T)[:, :, None, None]
+    argument = product + c
+    at_x = torch.einsum("ntr,nr->nt", lx, x)[:, None, :, None]
+    at_y = torch.einsum("mtr,mr->mt", ly, y)[None, :, None, :]
+    scores = torch.einsum("ntr,msr->nmts", lx, ly)
+    across = torch.einsum("nts,ms,mur,nr->nmtu", lx, y, ly, x)
+    printed = {
+        (1, 1): dim + at_y + at_x + scores * argument,
+        (2, 1): 2 * product + 2 * dim * argument + 2 * argument * (at_y + at_x) + scores * argument**2,
+        (1, 2): scores,
+        (2, 2): 4 * (dim + at_y + at_x) + 2 * (scores * argument + across),
+    }
+    for (degree, order), expected in printed.items():
+        close(separable_stein(kernel("polynomial", degree=degree, offset=c), {}, B, x, y, lx, ly, order), B * expected)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: kernel("polynomal"), "unknown kernel 'polynomal': did you mean 'polynomial'"),
+        (lambda: kernel("squared_exponential", adr=True), "unknown option 'adr': did you mean 'ard'"),
+        (lambda: kernel("polynomial", degree=0), "degree 0: it must be a whole number"),
+        (lambda: kernel("polynomial", offset=-1.0), "offset -1.0: it must be a number, 0 or more"),
+        (lambda: kernel("preconditioned", alpha=0.0), "alpha 0.0: it must be a positive number"),
+    ],
+)
+def test_mistakes(make, message):
+    with pytest.raises(UserError, match=message):
+        make()
+
+
+def test_all_kernels_are_tested():
+    assert {name for name, _ in CASES.values()} == set(KERNELS)

@@ -1,0 +1,369 @@
+"""Integrators without kernels: closed forms, exactness, errors that cover, and what A.1 is worth."""
+
+import numpy as np
+import pytest
+import scipy.stats
+import torch
+from simple_samples import SMOOTH, normal, quadratic, run, smooth
+from torch.func import grad, hessian, vmap
+
+from lowvar.errors import UserError
+from lowvar.integrals.chains import effective_size
+from lowvar.integrals.monte_carlo import monte_carlo
+from lowvar.integrals.parametric.additive import additive
+from lowvar.integrals.parametric.long_run import moving_sums, regress_long_run
+from lowvar.integrals.parametric.neural import neural
+from lowvar.integrals.parametric.regression import decompose, jackknife, regress
+from lowvar.integrals.parametric.stein_features import monomials, stein_features
+from lowvar.integrals.parametric.zero_variance import zero_variance
+from lowvar.integrals.samples import Samples
+
+
+def autoregressive(repetitions, m, rho, seed=0):
+    """Stationary chains with N(0, 1) marginals, ``(R, m)``."""
+    rng = np.random.default_rng(seed)
+    z = rng.standard_normal((repetitions, m))
+    for j in range(1, m):
+        z[:, j] = rho * z[:, j - 1] + np.sqrt(1 - rho**2) * z[:, j]
+    return z
+
+
+# --- Monte Carlo
+
+
+def test_effective_sizes_of_autoregressive_chains():
+    for rho in (0.8, 0.0, -0.5):
+        found = effective_size(autoregressive(200, 2000, rho)) / 2000
+        exact = (1 - rho) / (1 + rho)
+        assert abs(np.median(found) / exact - 1) < 0.1, (rho, np.median(found))
+    series = np.random.default_rng(0).standard_normal((3, 50, 2))
+    np.testing.assert_allclose(effective_size(series)[:, 1], effective_size(series[..., 1]), rtol=1e-10)
+    np.testing.assert_array_equal(effective_size(np.full((2, 9), 0.1)), [9.0, 9.0])
+    assert (effective_size(np.tile([1.0, -1.0], (2, 20))) <= 40 * np.log10(40)).all()
+
+
+def test_monte_carlo():
+    samples = normal(smooth, 3, (30, 8))
+    found = run(monte_carlo(), samples)
+    for t, values in enumerate(samples.values):
+        np.testing.assert_allclose(found.value[:, t], values.mean(1), rtol=1e-12)
+        np.testing.assert_allclose(found.standard_error[:, t], values.std(1, ddof=1) / np.sqrt(values.shape[1]))
+    np.testing.assert_array_equal(found.fitted(1, np.zeros((3, 4, 2)), np.zeros((3, 4, 2)))[:, 2], found.value[:, 1])
+    assert np.isfinite(run(monte_carlo(True), normal(smooth, 3, (2, 3))).standard_error).all()
+
+
+def test_monte_carlo_along_a_chain():
+    z = autoregressive(1000, 400, 0.8)
+    samples = Samples((z[..., None],), (-z[..., None],), (z,), chain=True)
+    found, blind = run(monte_carlo(), samples), run(monte_carlo(correlated=False), samples)
+    inside = (np.abs(found.value) < 1.96 * found.standard_error).mean()
+    assert 0.91 < inside < 0.97, inside
+    assert (np.abs(blind.value) < 1.96 * blind.standard_error).mean() < 0.6
+    assert not found.flags["few_states"].any()
+    assert run(monte_carlo(), samples.first([20])).flags["few_states"].mean() > 0.5
+
+
+# --- polynomials
+
+
+def test_features_are_the_operator_on_monomials():
+    exponents = monomials(2, 3)
+    assert len(exponents) == 9
+    x, scores = torch.randn(2, 5, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).unbind()
+    columns = []
+    for row in torch.as_tensor(exponents):
+
+        def monomial(z, row=row):
+            return torch.prod(z**row)
+
+        def operator(z, score, monomial=monomial):
+            return torch.trace(hessian(monomial)(z)) + grad(monomial)(z) @ score
+
+        columns.append(vmap(operator)(x, scores))
+    found = stein_features(exponents, x.numpy(), scores.numpy())
+    np.testing.assert_allclose(found, torch.stack(columns, -1), rtol=1e-12, atol=1e-12)
+
+
+def reference(x, scores, y, order=2):
+    """Constant and its standard error (HC3) by the normal equations of one data set."""
+    columns = stein_features(monomials(x.shape[1], order), x, scores)
+    design = np.column_stack([np.ones(len(y)), columns])
+    inverse = np.linalg.inv(design.T @ design) @ design.T
+    left_out = (y - design @ inverse @ y) / (1 - np.diag(design @ inverse))
+    return inverse[0] @ y, np.sqrt(np.sum((inverse[0] * left_out) ** 2))
+
+
+def test_zero_variance_is_the_constant_of_a_regression():
+    samples = normal(smooth, 2, (20, 31))
+    found = run(zero_variance(), samples)
+    for r in range(2):
+        for t in range(2):
+            expected = reference(samples.points[t][r], samples.scores[t][r], samples.values[t][r])
+            np.testing.assert_allclose((found.value[r, t], found.standard_error[r, t]), expected, rtol=1e-10)
+    # tasks that share points, and tasks of one size, are solved together: it must not matter
+    alike = normal(smooth, 3, (24, 24))
+    np.testing.assert_allclose(
+        run(zero_variance(), alike).value[:, 1], run(zero_variance(), alike.of_tasks([1])).value[:, 0], rtol=1e-12
+    )
+    x, scores = alike.points[0], alike.scores[0]
+    shared = Samples((x, x), (scores, scores), tuple(smooth(t, x) for t in range(2)), shared=True)
+    apart = Samples(shared.points, shared.scores, shared.values)
+    for of in ("value", "standard_error", "condition"):
+        np.testing.assert_allclose(getattr(run(zero_variance(), shared), of), getattr(run(zero_variance(), apart), of))
+    for t in range(2):
+        np.testing.assert_allclose(
+            run(zero_variance(), shared).fitted(t, x, scores), run(zero_variance(), apart).fitted(t, x, scores)
+        )
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_errors_are_those_of_leaving_out(shared):
+    """Rows, or points that several tasks share: the fit without them differs by what the error adds up."""
+    samples = normal(smooth, 1, (12, 12))
+    x, scores = (np.concatenate([of[0][0], of[0 if shared else 1][0]]) for of in (samples.points, samples.scores))
+    features = stein_features(monomials(2, 1), x, scores)[None]
+    y = np.concatenate([smooth(0, x[:12]), smooth(1, x[12:])])[None, :, None]
+    member = np.repeat(np.eye(2), 12, axis=0)
+    fit = regress(features, member, y, shared=shared)
+    design = np.concatenate([features[0], member], axis=1)
+    square = np.zeros(2)
+    for left in [[j, j + 12] for j in range(12)] if shared else [[j] for j in range(24)]:
+        kept = [j for j in range(24) if j not in left]
+        without = np.linalg.lstsq(design[kept], y[0, kept])[0][2:]
+        square += (fit.beta[0] - without)[:, 0] ** 2
+    np.testing.assert_allclose(fit.error[0, :, 0], np.sqrt(square), rtol=1e-4)
+
+
+def test_zero_variance_is_exact_for_quadratics_whatever_the_units():
+    rng = np.random.default_rng(1)
+    root = np.array([[1e4, 0, 0], [2e3, 30, 0], [1e3, 5, 0.01]])
+    mean = np.array([1e5, -3.0, 0.1])
+    z = rng.standard_normal((4, 25, 3))
+    points, scores = mean + z @ root.T, -z @ np.linalg.inv(root)
+    covariance = root @ root.T
+    A = np.array([[1e-8, 0, 1e-3], [0, 1e-3, 0], [1e-3, 0, 10]])
+    values = 7.0 + np.einsum("rmi,ij,rmj->rm", points, A, points) + points @ np.array([1e-4, 1.0, 1.0])
+    exact = 7.0 + np.sum(A * (covariance + np.outer(mean, mean))) + mean @ np.array([1e-4, 1.0, 1.0])
+    samples = Samples((points,), (scores,), (values,))
+    found = run(zero_variance(), samples)
+    assert np.abs(found.value - exact).max() < 1e-9 * values.std()
+    assert np.abs(found.fitted(0, points, scores) - values).max() < 1e-9 * values.std()
+    assert not any(flag.any() for flag in found.flags.values())
+    assert np.abs(run(zero_variance(1), samples).value - exact).max() > 1e-2 * values.std()  # it takes both orders
+
+
+@pytest.mark.parametrize("integrator", [zero_variance(), zero_variance(objective="mcmc", lags=3), additive()])
+def test_bias_and_cover(integrator):
+    samples = normal(smooth, 1000, (60, 60), seed=2)
+    found = run(integrator, samples)
+    error = found.value - SMOOTH
+    plain = run(monte_carlo(), samples).value - SMOOTH
+    spread = error.std(0, ddof=1) / np.sqrt(1000)
+    assert (np.abs(error.mean(0)) < 5 * spread + 0.02 * plain.std(0)).all(), (error.mean(0), spread)  # bias is O(1 / m)
+    assert (error.std(0) < 0.8 * plain.std(0)).all()
+    inside = (np.abs(error) < 1.96 * found.standard_error).mean(0)
+    assert (inside > 0.9).all(), inside
+    assert (inside < 0.985).all(), inside  # wider along a chain, where the variance is less well known
+
+
+def test_zero_variance_knows_when_points_are_few():
+    samples = normal(smooth, 2, (11,))  # 6 unknowns
+    assert run(zero_variance(), samples).flags["few_points"].all()
+    assert not run(zero_variance(), normal(smooth, 2, (12,))).flags["few_points"].any()
+    with pytest.raises(UserError, match=r"task 1 has 6 points for the 6 unknowns .* order 2: order 1 would do"):
+        run(zero_variance(), normal(smooth, 2, (20, 6)))
+    with pytest.raises(UserError, match="3 points for the 3 unknowns of zero_variance, order 1: 4 would do"):
+        run(zero_variance(1), normal(smooth, 2, (3,)))
+
+
+def test_dependent_features():
+    rng = np.random.default_rng(0)
+    x = rng.choice([-1.0, 1.0], (3, 40, 1))
+    values = 2 + 3 * x[..., 0] + 0.1 * rng.standard_normal((3, 40))
+    found = run(zero_variance(), Samples((x,), (-x,), (values,)))  # 2 - 2 x^2 is zero at these points
+    assert (np.abs(found.value[:, 0] - 2) < 5 * found.standard_error[:, 0]).all()
+    assert (found.standard_error < 0.1 * values.std()).all()
+    shifted = Samples((x + 2,), (-x - 2,), (values,))  # and 2 - 2 x^2, x^2 - 4 x + 3 = 0: they span a constant
+    found = run(zero_variance(), shifted)
+    assert np.isnan(found.value).all()
+    assert found.flags["ill_conditioned"].all()
+
+
+def test_rounding_is_no_direction_of_a_fit():
+    """What is left of a dependent feature is noise, and a fit to it would be as well, by a processor's last bits."""
+    rng = np.random.default_rng(1)
+    x = rng.choice([-1.0, 1.0], (100, 40, 1))
+    x[:5, :20], x[:5, 20:] = 1.0, -1.0  # balanced: a feature that would be zero is rounding
+    values = 2 + 3 * x[..., 0] + 0.1 * rng.standard_normal((100, 40))
+    for order in (2, 3):
+        found = run(zero_variance(order), Samples((x,), (-x,), (values,)))
+        assert (np.abs(found.value[:, 0] - 2) < 5 * found.standard_error[:, 0]).all()
+        assert np.sqrt(((found.value - 2) ** 2).mean()) < 0.03
+        moved = run(zero_variance(order), Samples((x * (1 + 1e-15),), (-x,), (values,)))
+        np.testing.assert_allclose(moved.value, found.value, atol=1e-11)
+    design = rng.standard_normal((3, 30, 2))
+    design = np.concatenate(
+        [design, design.sum(axis=2, keepdims=True), 1e-13 * design[:, :, :1] ** 2, design**3], axis=2
+    )
+    q, r, length, condition = decompose(design, 6)
+    assert not q[:, :, 2:4].any()
+    assert np.isinf(np.diagonal(r, axis1=1, axis2=2)[:, 2:4]).all()
+    kept = [0, 1, 4, 5]
+    np.testing.assert_allclose(q[:, :, kept].mT @ q[:, :, kept], np.broadcast_to(np.eye(4), (3, 4, 4)), atol=1e-14)
+    np.testing.assert_allclose(
+        q[:, :, kept] @ r[:, kept][:, :, kept] * length[:, :, kept], design[:, :, kept], atol=1e-13
+    )
+    assert (condition < 100).all()
+
+
+# --- the variance along a chain
+
+
+def test_every_theta_minimises_the_printed_objective():
+    """A.1 with all lags, centred at the residuals' mean: ``(mean of residuals - beta)^2`` for every ``theta``."""
+    z = autoregressive(1, 60, 0.7)[0]
+    f = np.exp(z)
+    for theta in (-3.0, 0.0, 1.7):
+        for beta in (0.0, 2.0):
+            e = f + theta * z  # the control variate is theta times the score
+            centred = e - e.mean()
+            printed = np.mean((e - beta) ** 2)
+            printed += 2 * sum(np.sum(centred[: 60 - s] * centred[s:]) / 60 for s in range(1, 60))
+            np.testing.assert_allclose(printed, (e.mean() - beta) ** 2, atol=1e-12)
+
+
+def test_long_run_least_squares():
+    x = autoregressive(2, 50, 0.5)[..., None]
+    features = stein_features(monomials(1, 2), x, -x)
+    y, lags = np.exp(x), 4
+    fit = regress_long_run(features, y, lags)
+    shift = np.abs(np.arange(50)[:, None] - np.arange(50))
+    bartlett = np.maximum(1 - shift / (lags + 1), 0)
+    centre = np.eye(50) - 1 / 50
+    weights = centre @ bartlett @ centre
+    series = centre @ y
+    np.testing.assert_allclose(
+        (moving_sums(series, lags) ** 2).sum(1), 5 * (series.mT @ bartlett @ series)[..., 0], rtol=1e-10
+    )
+    theta = np.linalg.solve(features.mT @ weights @ features, features.mT @ weights @ y)
+    np.testing.assert_allclose(fit.theta, theta, rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(fit.beta, (y - features @ theta).mean(1, keepdims=True), rtol=1e-7, atol=1e-7)
+    # the estimate as a function of the values: weights that sum to one and give the features zero
+    eye = np.tile(np.eye(50), (2, 1, 1))
+    influence = regress_long_run(features, eye, lags).beta
+    np.testing.assert_allclose(influence @ features, 0.0, atol=1e-12)
+    np.testing.assert_allclose(influence.sum(2), 1.0, rtol=1e-12)
+    residual = y - fit.beta - features @ fit.theta
+    hat = influence + features @ regress_long_run(features, eye, lags).theta
+    leverage = np.diagonal(hat, axis1=1, axis2=2)
+    error, half, effective = jackknife(residual, leverage[..., None], influence, np.ones((50, 1)), True)
+    np.testing.assert_allclose(fit.error, error, rtol=1e-7)
+    np.testing.assert_allclose(fit.half, half, rtol=1e-7)
+    np.testing.assert_array_equal(fit.effective, effective)
+    block = np.maximum(50 / effective[:, 0], 1)
+    terms = (influence[:, 0] * residual[..., 0] / np.maximum(1 - leverage * block, 0.1)) ** 2
+    carriers = terms.sum(1) ** 2 / (terms**2).sum(1) / block[:, 0]
+    wide = scipy.stats.t.isf(0.025, np.maximum(carriers - 1, 1)) / scipy.stats.norm.isf(0.025)
+    np.testing.assert_allclose(error[:, 0, 0], np.sqrt(terms.sum(1) * 50 / effective[:, 0, 0]), rtol=1e-10)
+    np.testing.assert_allclose(half[:, 0, 0], error[:, 0, 0] * wide * scipy.stats.norm.isf(0.025), rtol=1e-10)
+    plain, none = regress(features, np.ones_like(y[0]), y, True), regress_long_run(features, y, 0)
+    for name in ("beta", "theta", "error"):
+        np.testing.assert_allclose(getattr(none, name), getattr(plain, name), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("rho", "most"),
+    [(-0.8, 0.5), pytest.param(0.5, 1.0, marks=pytest.mark.long)],  # of the mean squared error with least squares
+)
+def test_what_the_variance_along_a_chain_is_worth(rho, most):
+    """Log-normal target: the score has components that the chain forgets at different rates."""
+    z = autoregressive(1000, 1000, rho, seed=4)
+    x = np.exp(0.7 * z)
+    scores = -(1 + z / 0.7) / x
+    samples = Samples((x[..., None],), (scores[..., None],), (x,), chain=True)
+    square = [
+        (run(zero_variance(1, objective), samples).value[:, 0] - np.exp(0.7**2 / 2)) ** 2
+        for objective in ("mcmc", "least_squares")
+    ]
+    ratio = square[0].mean() / square[1].mean()
+    error = np.std(square[0] - ratio * square[1]) / np.sqrt(1000) / square[1].mean()
+    print(rho, ratio, error)
+    assert ratio + 3 * error < most, (ratio, error)
+
+
+# --- additive
+
+
+def test_additive_is_weighted_least_squares():
+    samples = normal(smooth, 2, (20, 35))
+    B = np.array([[1.0, 0.5], [0.5, 2.0]])
+    found = run(additive(B=B), samples)
+    for r in range(2):
+        exponents, blocks = monomials(2, 2), []
+        for t, s in enumerate((1.5, 2.5)):
+            x, scores = samples.points[t][r], samples.scores[t][r]
+            member = np.zeros((len(x), 2))
+            member[:, t] = 1
+            blocks.append(np.column_stack([s * stein_features(exponents, x, scores), member]))
+        design, y = np.concatenate(blocks), np.concatenate([values[r] for values in samples.values])
+        weight = np.sqrt(np.repeat([1 / 20, 1 / 35], [20, 35]))
+        inverse = np.linalg.pinv(weight[:, None] * design)
+        theta = inverse @ (weight * y)
+        np.testing.assert_allclose(found.value[r], theta[-2:], rtol=1e-10)
+        left_out = (y - design @ theta) / (1 - np.diag(design @ (inverse * weight)))
+        expected = np.sqrt((inverse[-2:] * weight) ** 2 @ left_out**2)
+        np.testing.assert_allclose(found.standard_error[r], expected, rtol=1e-10)
+        np.testing.assert_allclose(
+            found.fitted(1, samples.points[1], samples.scores[1])[r], (design @ theta)[20:], rtol=1e-10
+        )
+
+
+def test_additive_errors_at_shared_points():
+    x = np.random.default_rng(3).standard_normal((1000, 40, 2))
+    samples = Samples((x, x), (-x, -x), tuple(smooth(0, x) + t * x[..., 0] for t in range(2)), shared=True)
+    found = run(additive(row_scale="learnt"), samples)
+    inside = (np.abs(found.value - SMOOTH[0]) < 1.96 * found.standard_error).mean(0)
+    assert (inside > 0.9).all(), inside
+    assert (inside < 0.97).all(), inside
+
+
+def test_additive_sees_row_sums_alone():
+    samples = normal(quadratic, 3, (9, 14))
+    related, unrelated = [[0.5, 0.5], [0.5, -2.5]], [[1.0, 0.0], [0.0, -2.0]]
+    found = run(additive(B=related), samples)
+    np.testing.assert_allclose(found.value, [[3, 4]] * 3, rtol=1e-12)
+    np.testing.assert_allclose(run(additive(B=unrelated), samples).value, found.value, rtol=1e-12)
+    assert np.abs(run(additive(), samples).value - [3, 4]).max() > 0.1
+
+
+def test_additive_learns_scales():
+    samples = normal(quadratic, 3, (9, 14))
+    found = run(additive(row_scale="learnt"), samples)
+    np.testing.assert_allclose(found.value, [[3, 4]] * 3, rtol=1e-6)
+    np.testing.assert_allclose(np.abs(found.info["row_scale"]), [[0.5, 1]] * 3, rtol=1e-6)
+    np.testing.assert_allclose(found.info["row_scale"].prod(1), -0.5, rtol=1e-6)
+    apart = run(zero_variance(), normal(quadratic, 3, (9, 14)))
+    assert apart.flags["few_points"].all()  # 6 unknowns for 9 points
+    assert not found.flags["few_points"].any()  # 8 for 23
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda s: zero_variance(0), "order 0: it must be a whole number"),
+        (lambda s: zero_variance(objective="least"), "unknown objective 'least': did you mean 'least_squares'"),
+        (lambda s: zero_variance(lags=3), "lags 3 of zero_variance: .* for the objective 'mcmc' alone"),
+        (lambda s: run(zero_variance(objective="mcmc", lags=11), s), "lags 11 of zero_variance: at most 10, half"),
+        (lambda s: additive(row_scale="learned"), "unknown row_scale 'learned': did you mean 'learnt'"),
+        (lambda s: run(additive(B=[[1.0]]), s), "B of additive: it must be a symmetric matrix of 2 rows"),
+        (lambda s: run(additive(B=[[1, -1], [-1, 1]]), s), "B of additive: its rows sum to zero"),
+        (lambda s: run(additive(8), s), "40 points for the 46 unknowns of additive, order 8"),
+        (lambda s: neural(hidden=(3, 3, 3)), "hidden .* of neural: it must be the widths of one or two layers"),
+        (lambda s: neural(steps=-1), "steps -1: it must be a whole number, 0 or more"),
+        (lambda s: neural(rate=float("nan")), "rate nan: it must be a number, 0 or more"),
+        (lambda s: run(neural(folds=12), s), "12 folds of neural: a task has 20 points, too few to split"),
+    ],
+)
+def test_mistakes(make, message):
+    with pytest.raises(UserError, match=message):
+        make(normal(smooth))

@@ -1,0 +1,322 @@
+"""``lowvar.minimize`` and ``lowvar.Searcher`` on a user's own functions."""
+
+import importlib.util
+import inspect
+import io
+import warnings
+from dataclasses import replace
+
+import jax
+import numpy as np
+import pytest
+import scipy.optimize
+import searched
+from searched import (
+    DIM,
+    VALUES,
+    X0,
+    Counted,
+    ellipsoid,
+    in_full_when_long,
+    ones_missing,
+    quiet,
+    skip_without_packages,
+    sphere,
+)
+
+import lowvar
+from lowvar.core import backend as backends
+from lowvar.errors import UserError
+from lowvar.search.solvers import SEARCH
+from lowvar_studies.functions import catalogue
+
+# what is found ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("f", "method", "target", "options"),
+    [
+        pytest.param(sphere, "fast_ingo", 1e-8, {}, marks=pytest.mark.long),
+        (ellipsoid, "fast_ingo", 1e-6, {}),
+        pytest.param(sphere, "ingo", 1e-3, {"beta": 0.15}, marks=pytest.mark.long),
+        (ellipsoid, "pycma", 1e-6, {}),
+    ],
+)
+def test_targets_are_reached(f, method, target, options):
+    skip_without_packages(method)
+    counted = Counted(f)
+    result = quiet(counted, X0, 0.5, method, budget=12_000, target=target, **options)
+    assert result.success
+    assert result.status == "target"
+    assert result.fun <= target
+    assert f(result.x) == result.fun
+    assert counted.calls == result.nfev < 12_000
+    assert result.failures == 0
+    assert result.mean.dtype == result.x.dtype == np.float64
+    assert result.condition >= 1
+    trace = result.trace
+    assert list(trace) == ["iteration", "evaluations", "f", "best", "sigma", "condition"]
+    assert trace["iteration"].is_unique
+    assert (trace["best"] <= trace["f"]).all()
+    assert trace["best"].is_monotonic_decreasing
+    last = trace.iloc[-1]
+    assert (last["iteration"], last["evaluations"], last["best"]) == (result.nit, result.nfev, result.fun)
+    assert (last["sigma"], last["condition"]) == (result.sigma, result.condition)
+    assert repr(result).splitlines()[0] == f"SearchResult of {method}: the target {target:g} is reached"
+    assert len(repr(result)) < 600
+
+
+def test_binary_points():
+    result = quiet(ones_missing, method="ingo_binary", domain="binary", dim=DIM, budget=5000, target=0)
+    assert result.status == "target"
+    np.testing.assert_array_equal(result.x, np.ones(DIM, int))
+    assert result.x.dtype.kind == result.mean.dtype.kind == "i"
+    known = quiet(ones_missing, np.full(DIM, 0.9), method="ingo_binary", domain="binary", budget=5000, target=0)
+    assert known.nfev < result.nfev
+
+
+def test_categorical_points():
+    result = quiet(
+        lambda x: float((x != 2).sum()), method="ingo_categorical", domain="categorical", dim=6, choices=3, budget=4000,
+        target=0,
+    )  # fmt: skip
+    np.testing.assert_array_equal(result.x, np.full(6, 2))
+
+
+def test_a_problem_brings_domain_and_start():
+    """And is computed in float64, whatever JAX is set to outside."""
+    with jax.enable_x64(True):
+        problem = catalogue.build("sphere", backends.get("jax"), dim=10)
+    with jax.enable_x64(False):
+        result = quiet(problem, budget=9000, target=1e-12)
+        assert not jax.config.jax_enable_x64
+    assert result.status == "target"
+    assert result.x.dtype == np.float64
+
+
+def test_backends_agree():
+    pytest.importorskip("torch")
+    ends = [quiet(ellipsoid, X0, 0.5, "ingo", budget=700, backend=name) for name in ("jax", "torch")]
+    np.testing.assert_allclose(ends[0].x, ends[1].x, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(ends[0].mean, ends[1].mean, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(ends[0].trace, ends[1].trace, rtol=1e-9)
+
+
+def test_batches_and_workers_give_the_same():
+    one = quiet(sphere, X0, 0.5, budget=200)
+    batched = quiet(lambda x: (x[:, None, :] @ x[:, :, None])[:, 0, 0], X0, 0.5, budget=200, batched=True)
+    parallel = quiet(sphere, X0, 0.5, budget=200, workers=2)
+    assert one.fun == parallel.fun == pytest.approx(batched.fun, rel=1e-12)
+    np.testing.assert_array_equal(one.x, parallel.x)
+
+
+def test_the_seed_decides():
+    first, again, other = (quiet(sphere, X0, 0.5, budget=300, seed=seed) for seed in (1, 1, 2))
+    np.testing.assert_array_equal(first.x, again.x)
+    assert (first.x != other.x).any()
+
+
+DEFAULTS = [
+    ({"x0": X0, "sigma0": 0.5}, "ingo_cma"),
+    ({"x0": np.ones(201), "sigma0": 0.5}, "fast_ingo"),
+    ({"domain": "binary", "dim": 4}, "ingo_binary"),
+    ({"domain": "categorical", "dim": 4, "choices": 3}, "ingo_categorical"),
+]
+
+
+@pytest.mark.parametrize(("start", "chosen"), DEFAULTS)
+def test_the_default_goes_by_the_domain(start, chosen):
+    assert lowvar.Searcher(**start).method == chosen
+
+
+@pytest.mark.parametrize(
+    ("start", "chosen"), [DEFAULTS[0], *(pytest.param(*one, marks=pytest.mark.long) for one in DEFAULTS[1:])]
+)
+def test_a_search_takes_the_default(start, chosen):
+    assert quiet(lambda x: float((x**2).sum()), budget=100, **start).method == chosen
+
+
+# bounds -------------------------------------------------------------------------------------------------------------
+
+
+class Within:
+    """A function that is called at points of a box only."""
+
+    def __init__(self, low, high):
+        self.low, self.high = low, high
+
+    def __call__(self, x):
+        assert (x >= self.low).all()
+        assert (x <= self.high).all()
+        return sphere(x - np.array([2.0, 0.5, -2.0]))
+
+
+# of ours without and with a covariance matrix, and of each package
+BOUNDED = ("fast_ingo", "ingo_cma", "cmaes", "pycma")
+
+
+@pytest.mark.parametrize(
+    "method", in_full_when_long((name for name in VALUES if "real" in SEARCH.about(name).domains), *BOUNDED)
+)
+def test_every_method_keeps_to_bounds(method):
+    skip_without_packages(method)
+    low, high = np.array([-1.0, 0, -1]), np.array([1.0, np.inf, np.inf])
+    result = quiet(
+        Within(low, high), np.array([0.9, 0.3, -1.0]), 0.8, method, budget=300, bounds=(low, high),
+        backend=SEARCH.about(method).backends[0],
+    )  # fmt: skip
+    assert ((result.x >= low) & (result.x <= high)).all()
+    assert ((result.mean >= low) & (result.mean <= high)).all()
+
+
+@pytest.mark.parametrize("method", [pytest.param("auto", marks=pytest.mark.long), "fast_ingo", "pycma"])
+def test_a_minimum_on_the_boundary_is_found(method):
+    skip_without_packages(method)
+    bounds = scipy.optimize.Bounds([-1, 0, -1], [1, np.inf, np.inf])
+    result = quiet(Within(bounds.lb, bounds.ub), np.zeros(3), 0.5, method, budget=10_000, bounds=bounds)
+    assert result.success, result.message
+    np.testing.assert_allclose(result.x, [1, 0.5, -1], atol=1e-6)
+    solver = lowvar.Searcher(np.zeros(3), 0.5, method, bounds=(bounds.lb, bounds.ub))
+    for _ in range(20):
+        solver.tell([Within(bounds.lb, bounds.ub)(x) for x in solver.ask()])
+
+
+# whether it is a minimum --------------------------------------------------------------------------------------------
+
+
+def test_a_search_that_is_stuck_says_so_and_what_to_try():
+    turn = np.linalg.qr(np.random.default_rng(0).normal(size=(10, 10)))[0]
+    scales = 10.0 ** (6 * np.arange(10) / 9)
+    stuck = quiet(lambda x: float(scales @ (turn @ x) ** 2), np.ones(10), 0.5, "fast_ingo", budget=20_000)
+    assert not stuck.success
+    assert "method='ingo_cma'" in stuck.notes[-1]
+    moving = quiet(lambda x: float(scales @ (turn @ x) ** 2), np.ones(10), 0.5, budget=2000)
+    assert (moving.success, moving.notes) == (False, ())
+
+
+def test_a_lost_search_is_told_from_a_minimum():
+    """A search that rests where a point not far away is better goes on from there."""
+    calls = []
+
+    def hole(x):
+        calls.append(0)
+        return sphere(x) - 100 * float(len(calls) > 1000 and np.abs(x).max() > 0.01)
+
+    lost = quiet(hole, np.ones(3), 0.5, budget=20_000, noisy=False)
+    assert lost.fun < -99
+    bits = quiet(ones_missing, domain="binary", dim=16, budget=20_000)
+    assert (bits.status, bits.success, bits.fun) == ("converged", True, 0)
+    assert "changes of one coordinate" in bits.message
+
+
+@pytest.mark.parametrize(
+    ("space", "size"), [({"domain": "binary", "dim": 5}, 32), ({"domain": "categorical", "dim": 2, "choices": 8}, 64)]
+)
+def test_a_space_that_is_evaluated_completely_has_an_exact_minimum(space, size):
+    """Values without any structure, which no search could find but by all points; few are evaluated twice."""
+    rng, table = np.random.default_rng(0), {}
+    counted = Counted(lambda x: table.setdefault(tuple(x), rng.normal()))
+    result = quiet(counted, budget=1000, **space)
+    assert (result.status, result.success, result.noise) == ("converged", True, 0)
+    assert len(table) == size
+    assert result.fun == min(table.values()) == table[tuple(result.x)]
+    assert counted.calls == result.nfev < 3 * size
+    missed = quiet(counted, budget=1000, target=result.fun - 1, **space)
+    assert (missed.status, missed.success) == ("converged", False)
+    sure = quiet(counted, budget=1000, noisy=False, **space)
+    assert (sure.fun, sure.success) == (result.fun, True)
+
+
+def test_a_small_space_under_noise_is_not_exhausted_by_an_evaluation_of_each_point():
+    rng = np.random.default_rng(0)
+    result = quiet(lambda x: ones_missing(x) + rng.normal(), domain="binary", dim=4, budget=600)
+    assert (result.status, result.success) == ("budget", False)
+    assert result.mean.tolist() == [1, 1, 1, 1]
+
+
+# when it ends -------------------------------------------------------------------------------------------------------
+
+
+def test_the_budget_is_kept_and_its_rest_goes_to_the_mean():
+    counted = Counted(sphere)
+    result = quiet(counted, X0, 0.5, "fast_ingo", budget=1001.0, population=20, noisy=False)
+    assert counted.calls == result.nfev == 1001
+    assert (result.nit, result.status, result.success) == (50, "budget", False)
+    assert "more budget may improve it" in result.message
+    assert result.fun == result.mean_fun == sphere(result.mean)  # the mean is better than the points around it
+    assert (result.mean_fun_se, result.noise) == (0, 0)
+    counted = Counted(sphere)
+    assert quiet(counted, X0, 0.5, budget=100, population=20, noisy=False).nfev == counted.calls == 100
+    missed = quiet(sphere, X0, 0.5, budget=100, target=1e-9)
+    assert not missed.success
+    assert missed.message == "the budget of 100 evaluations is spent; the target 1e-09 is not reached"
+
+
+def test_a_search_that_cannot_go_on_ends():
+    plateau = quiet(lambda x: 3.0, X0, 0.5, budget=10_000)
+    assert (plateau.status, plateau.success, plateau.nit, plateau.fun) == ("stalled", False, 20, 3.0)
+    assert "f is constant or has a plateau here" in plateau.message
+    assert "larger sigma0" in plateau.notes[-1]
+    fine = quiet(lambda x: sphere(x - 1), np.full(2, 1.5), 0.1, budget=50_000)
+    assert (fine.status, fine.success) == ("converged", True)
+    assert "may be a local one" in fine.message
+    assert fine.fun < 1e-20
+    raised = quiet(lambda x: sphere(x - 1) - 1e6, np.full(2, 1.5), 0.1, budget=50_000)  # digits end before points do
+    assert (raised.status, raised.success) == ("converged", True)
+    assert sphere(raised.x - 1) < 1e-6
+    away = quiet(lambda x: float(x.sum()), np.ones(2), 1.0, budget=100_000)
+    assert (away.status, away.success) == ("failed", False)
+    assert "diverged" in away.message
+
+
+@pytest.mark.parametrize("method", SEARCH.own)
+def test_options_have_names_of_their_own(method):
+    """Else ``minimize`` would take for itself what was meant for its method."""
+    skip_without_packages(method)
+    taken = {*inspect.signature(lowvar.minimize).parameters, *inspect.signature(lowvar.Searcher).parameters}
+    assert not (set(SEARCH.options_of(method)) - {"population"}) & taken
+
+
+def test_a_problem_is_not_told_what_it_is():
+    problem = catalogue.build("sphere", backends.get("jax"), dim=3)
+    with pytest.raises(UserError, match="domain 'binary': sphere brings its own, real"):
+        quiet(problem, budget=100, domain="binary")
+    with pytest.raises(UserError, match="batched and workers apply to functions"):
+        quiet(problem, budget=100, workers=2)
+
+
+def test_a_solvers_notes_are_warnings():
+    def slow(backend, domain, population=None):
+        return replace(SEARCH.get("ingo")(backend, domain, population), notes=("slow in many dimensions",))
+
+    with pytest.warns(UserWarning, match="slow in many dimensions") as caught:
+        result = quiet(sphere, np.ones(3), 0.5, slow, budget=100)
+    assert caught[0].filename == searched.__file__  # that calls minimize
+    assert result.notes == ("slow in many dimensions",)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert quiet(sphere, X0, 0.5, "ingo", budget=100).notes == ()
+
+
+# what users read ----------------------------------------------------------------------------------------------------
+
+
+def test_every_method_is_in_the_readme(repository):
+    rows = [line for line in (repository / "README.md").read_text().splitlines() if line.startswith("| `")]
+    for name in SEARCH.own:
+        assert any(f"`{name}`" in row for row in rows), name
+
+
+@pytest.mark.long
+def test_the_example(repository, monkeypatch):
+    spec = importlib.util.spec_from_file_location("example_minimize", repository / "examples" / "minimize.py")
+    example = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(example)
+    out = io.StringIO()
+    monkeypatch.setattr("sys.stdout", out)
+    example.main()
+    errors = [
+        float(line.split("median error")[1].split("rows")[-1].split(",")[0])
+        for line in out.getvalue().splitlines()[-3:]
+    ]
+    assert errors[1] < 1.2 * errors[2] < errors[0]

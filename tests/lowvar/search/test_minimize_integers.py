@@ -1,0 +1,189 @@
+"""Whole numbers among the variables of ``lowvar.minimize``, and unlike inputs."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+import lowvar
+from lowvar.errors import UserError
+from lowvar.search.solvers.box import Box
+from lowvar.search.solvers.integers import Margin
+
+DIM = 10
+INTEGERS = np.arange(DIM) >= 5
+
+
+def fine(x):
+    """Coarse in its first five coordinates, fine in the others: those are settled last, in one of many cells."""
+    return float(1e4 * (x[:5] ** 2).sum() + ((x[5:] - 3) ** 2).sum())
+
+
+def rounded(x):
+    return fine(np.where(INTEGERS, np.rint(x), x))
+
+
+def starts(seed):
+    return np.random.default_rng(seed).uniform(1, 5, DIM)
+
+
+def quiet(*args, **options):
+    return lowvar.minimize(*args, progress=False, **options)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_search_does_not_stall_on_integers(seed):
+    """Rounding alone stalls, which is why there is a margin."""
+    settings = {"budget": 8000, "target": 1e-10, "seed": seed}
+    kept = quiet(fine, starts(seed), 1.0, integers=np.flatnonzero(INTEGERS), **settings)
+    assert kept.status == "target"
+    assert (kept.x[INTEGERS] == 3).all()
+    assert quiet(rounded, starts(seed), 1.0, **settings).status != "target"
+
+
+@pytest.mark.long
+def test_it_needs_no_more_evaluations_than_cma_es_with_margin():
+    """Hamano et al.'s own, of the package ``cmaes``, on an ellipsoid with five integers."""
+    cmaes = pytest.importorskip("cmaes")
+    scale = 10.0 ** (3 * np.arange(DIM) / (DIM - 1))
+
+    def f(x):
+        return float(scale @ x**2)
+
+    ours, theirs = [], []
+    for seed in range(3):
+        result = quiet(f, starts(seed), 1.0, budget=20_000, target=1e-10, seed=seed, integers=INTEGERS)
+        ours.append(result.nfev if result.success else np.inf)
+        bounds, count, best = np.tile([-20.0, 20.0], (DIM, 1)), 0, np.inf
+        peer = cmaes.CMAwM(starts(seed), 1.0, bounds, np.where(INTEGERS, 1.0, 0.0), seed=seed)
+        while count < 20_000 and best > 1e-10:
+            told = [(pair[1], f(pair[0])) for pair in (peer.ask() for _ in range(peer.population_size))]
+            count, best = count + len(told), min(best, *(value for _, value in told))
+            peer.tell(told)
+        theirs.append(count if best <= 1e-10 else np.inf)
+    assert np.isfinite(ours).all()
+    assert np.median(ours) < 1.3 * np.median(theirs), (ours, theirs)
+
+
+@pytest.mark.parametrize("method", ["fast_ingo", pytest.param("ingo", marks=pytest.mark.long)])
+def test_other_searches_of_ours_move_too(method):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        result = quiet(fine, starts(0), 1.0, method, budget=20_000, target=1e-8, integers=INTEGERS)
+    assert result.status == "target"
+
+
+def test_f_sees_whole_numbers_within_bounds_and_all_of_them():
+    seen = []
+
+    def f(x):
+        seen.append(x.copy())
+        return float(((x - [2, 0.3, 9]) ** 2).sum())
+
+    low, high = np.array([-1.5, -1, 4]), np.array([3.9, 1, 4])
+    result = quiet(f, [0, 0, 4], 2.0, budget=3000, target=25 + 1e-8, bounds=(low, high), integers=[0, -1])
+    points = np.array(seen)
+    assert (points[:, [0, 2]] == np.rint(points[:, [0, 2]])).all()
+    assert set(points[:, 0]) == {-1, 0, 1, 2, 3}
+    assert set(points[:, 2]) == {4}
+    assert ((points >= low) & (points <= high)).all()
+    assert result.status == "target"
+    assert result.x[0] == result.mean[0] == 2
+
+
+def test_a_minimum_in_integers_is_recognised():
+    result = quiet(lambda x: float(np.abs(x - 17).sum()), np.zeros(4, int), 3, budget=5000, integers=True)
+    assert (result.status, result.fun) == ("converged", 0.0)
+    assert "its neighbours in single integers among them" in result.message
+    many = quiet(
+        lambda x: float((1 - x).sum()), np.full(20, 0.5), 0.5, budget=5000, integers=True, bounds=(0, 1), target=0
+    )
+    assert many.status == "target"
+
+
+def test_cells_end_where_the_rounded_point_changes():
+    """Bounded on both sides, on one, on none, and to one value; a step to either side of an end tells."""
+    low, high = np.array([0, 0, -np.inf, 0, -np.inf, 0]), np.array([5, 1, 3, np.inf, np.inf, 0])
+    box = Box((low, high), 6, 1.0, np.ones(6, bool))
+
+    def whole(z):
+        return np.clip(np.rint(box.inside(z)), *box.inner)
+
+    for z in np.random.default_rng(0).uniform(-12, 12, (100, 6)):
+        ends = box.cell(z)
+        assert np.isinf(ends[:, 5]).all()
+        for j in range(5):
+            for sign, distance in zip((-1, 1), ends[:, j], strict=True):
+                step = sign * np.eye(6)[j]
+                assert whole(z + (distance - 1e-9) * step)[j] == whole(z)[j], (j, z[j])
+                assert whole(z + (distance + 1e-9) * step)[j] != whole(z)[j], (j, z[j])
+
+
+def test_the_margin_is_kept_and_nothing_else_is_changed():
+    """A coordinate leaves its cell with the least probability after a collapse; a wide one is left as it is."""
+    from scipy.special import ndtr
+
+    margin = Margin(np.array([True, True, False]), np.array([2.3, -1.0, 0.4]), 10, None)
+    margin.learn(np.array([2.3, -1.0, 0.4]), np.array([1e-6, 3.0, 1e-6]))
+    mean, z = margin.mean(), np.array([2.3, -1.0, 0.4])
+    scale = (margin.points(z + 1.0) - margin.points(z)) * [1e-6, 3.0, 1e-6]
+    below, above = (mean[0] - 1.5) / scale[0], (2.5 - mean[0]) / scale[0]
+    assert min(ndtr(-below), ndtr(-above)) == pytest.approx(0.5 / 30, rel=1e-9)
+    assert mean[1:].tolist() == [-1.0, 0.4]
+    assert scale[1:] == pytest.approx([3.0, 1e-6])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"integers": [5]}, "integers: there is no coordinate 5: they are 0 to 2"),
+        ({"integers": [0.5]}, "give the indices of coordinates, 3 booleans, or True for all"),
+        ({"integers": [True, False]}, "give the indices of coordinates, 3 booleans"),
+        ({"integers": [0], "method": "pycma"}, "pycma would stall where its points are rounded"),
+        ({"integers": [0], "bounds": (0.2, 0.8), "x0": [0.5] * 3}, "coordinate 0 .* no whole number lies between them"),
+        ({"integers": [0], "bounds": (0, 5), "x0": [9, 1, 1]}, "coordinate 0 is 9, not between 0 and 5"),
+        ({"integers": [0], "domain": "binary", "x0": None, "dim": 3, "sigma0": None}, "are whole numbers already"),
+    ],
+)
+def test_one_sentence_for_a_mistake(options, message):
+    if options.get("method") == "pycma":
+        pytest.importorskip("cma")
+    settings = {"x0": np.ones(3), "sigma0": 0.5, "budget": 1000, **options}
+    with pytest.raises(UserError, match=message):
+        quiet(lambda x: float(x @ x), **settings)
+
+
+def test_huge_and_tiny_values_are_searched_without_a_warning():
+    for scale in (1e300, 1e-300):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            result = quiet(lambda x: scale * float(x @ x), np.ones(4), 0.5, budget=3000, target=scale * 1e-8)
+        assert result.status == "target"
+
+
+def test_a_minimum_in_integers_that_the_budget_leaves_unchecked_is_not_called_a_failure():
+    """The last quarter of the generations finds no more, as the minimum is found."""
+    result = quiet(
+        lambda x: float(((x - 3) ** 2).sum()), np.full(6, 50.0), 1.0, budget=1020, population=12, integers=True
+    )
+    assert (result.status, result.x.tolist()) == ("budget", [3] * 6)
+    assert any("x may be a minimum, whose neighbours a larger budget checks" in n for n in result.notes), result.notes
+
+
+def test_noise_at_a_bound_ends_without_a_warning():
+    """All points are equal there, so the search shrinks until its deviations are rounding."""
+    rng = np.random.default_rng(0)
+    f = lambda x: float(((x - 10) ** 2).sum() + 0.5 * rng.normal())  # noqa: E731
+    result = quiet(f, np.ones(3), 0.5, budget=4000, integers=True, bounds=(0, 5))
+    assert result.status == "stalled"
+    assert "its whole numbers no longer change" in result.message
+    assert result.mean.tolist() == [5, 5, 5]
+    assert abs(result.mean_fun - 75) < 5 * result.mean_fun_se < 1
+
+
+def test_a_constant_that_hides_all_differences_is_named():
+    result = quiet(lambda x: 1e12 + float(x @ x), np.ones(4), 0.5, budget=3000)
+    assert result.status == "stalled"
+    assert "have the same value to 11 digits" in result.message
+    assert "subtract a large constant" in " ".join(result.notes)

@@ -1,0 +1,182 @@
+"""Searches that callers drive, watch or interrupt: ask and tell, callbacks, Ctrl-C."""
+
+import signal
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+from searched import DIM, VALUES, X0, in_full_when_long, quiet, skip_without_packages, sphere
+
+import lowvar
+from lowvar.errors import UserError
+from lowvar.search.solvers import SEARCH
+
+
+def test_the_callback():
+    seen = []
+
+    def at_three(generation):
+        seen.append(generation)
+        return generation.iteration == 3
+
+    def stop(generation):
+        raise StopIteration
+
+    result = quiet(sphere, X0, 0.5, budget=500, population=10, callback=at_three)
+    assert (result.status, result.success, result.nit, result.nfev) == ("callback", False, 3, 33)
+    assert [g.evaluations for g in seen] == [12, 23, 33]
+    assert all(g.points.shape == (10, DIM) and g.values.shape == (10,) for g in seen)
+    assert seen[-1].fun == result.fun == min(g.values.min() for g in seen)
+    np.testing.assert_array_equal(seen[-1].searcher.mean, result.mean)
+    assert quiet(sphere, X0, 0.5, budget=500, callback=stop).nit == 1
+    for going, status in ((None, "budget"), (0, "budget"), (1, "callback"), (np.array([1]), "callback")):
+        assert quiet(sphere, X0, 0.5, budget=100, callback=lambda generation, going=going: going).status == status
+    with pytest.raises(UserError, match="callback: it returned an ndarray that is neither true nor false"):
+        quiet(sphere, X0, 0.5, budget=100, callback=lambda generation: generation.x)
+
+
+def test_an_error_of_a_callback_has_the_result_so_far():
+    def fails(generation):
+        if generation.iteration == 3:
+            raise ZeroDivisionError("in the callback")
+
+    with pytest.raises(ZeroDivisionError, match="in the callback") as caught:
+        quiet(sphere, X0, 0.5, budget=500, population=10, callback=fails)
+    result = caught.value.result
+    assert (result.status, result.message, result.nfev) == ("failed", "in the callback", 33)
+    assert result.fun == sphere(result.x)
+
+
+@pytest.mark.parametrize("method", ["fast_ingo", "pycma"])
+def test_ask_and_tell_are_minimize(method):
+    skip_without_packages(method)
+    solver = lowvar.Searcher(X0, 0.5, method, seed=3)
+    while solver.best > 5 and solver.evaluations < 2000:  # stops early
+        points = solver.ask()
+        np.testing.assert_array_equal(points, solver.ask())
+        values = [sphere(x) for x in points]
+        points[:] = np.nan  # the user's own
+        solver.tell(values)
+    result = quiet(sphere, X0, 0.5, method, budget=2000, seed=3, target=5, noisy=False)
+    assert (solver.best, solver.evaluations, solver.iteration) == (result.fun, result.nfev, result.nit)
+    assert solver.sigma == result.sigma
+    np.testing.assert_array_equal(solver.best_at, result.x)
+    np.testing.assert_array_equal(solver.mean, result.mean)
+
+
+def test_tell_takes_any_numbers_and_nothing_else():
+    torch = pytest.importorskip("torch")
+    solver = lowvar.Searcher(np.ones(3), 0.5, population=4)
+    with pytest.raises(UserError, match="tell without ask"):
+        solver.tell([1, 2, 3, 4])
+    for values in ([1, 2, 3, 4], torch.tensor([1.0, np.nan, 3.0, np.inf]), jax.numpy.arange(4)):
+        solver.ask()
+        solver.tell(values)
+    assert solver.best == 0
+    solver.ask()
+    for wrong in ([1, 2, 3], [[1], [2], [3], [4]], ["a"] * 4, None):
+        with pytest.raises(UserError, match="tell needs 4 numbers, one for each point"):
+            solver.tell(wrong)
+    assert repr(solver) == "Searcher(ingo_cma, real, dim 3: 12 evaluations, best 0)"
+
+
+@pytest.mark.filterwarnings("ignore:population")
+@pytest.mark.parametrize(
+    "method", in_full_when_long(VALUES, "fast_ingo", "ingo_binary", "ingo_categorical", "pycma", "pymoo_ga")
+)
+def test_every_method_can_be_driven(method):
+    skip_without_packages(method)
+    kind = SEARCH.about(method).domains[0]
+    if kind != "real":
+        start = {"domain": kind, "dim": 4, "choices": 3 if kind == "categorical" else None}
+    else:
+        start = {"x0": np.ones(4), "sigma0": 0.5}
+    solver = lowvar.Searcher(method=method, backend=SEARCH.about(method).backends[0], **start)
+    for _ in range(2):
+        solver.tell([sphere(x) for x in solver.ask()])
+    assert solver.evaluations == 2 * len(solver.ask())
+    assert solver.mean.shape == solver.best_at.shape == (4,)
+
+
+def test_an_interrupt_keeps_what_was_found():
+    calls = []
+
+    def f(x):
+        calls.append(0)
+        if len(calls) == 100:
+            signal.raise_signal(signal.SIGINT)
+        return float(x @ x)
+
+    with pytest.raises(KeyboardInterrupt) as raised:
+        lowvar.minimize(f, np.ones(5), 0.5, budget=10_000)
+    result = raised.value.result
+    assert (result.status, result.success) == ("interrupted", False)
+    assert result.fun == float(result.x @ result.x)
+    assert result.nfev < len(calls) == 100  # nothing was evaluated afterwards
+    assert "`result`" in raised.value.__notes__[0]
+
+
+def test_an_interrupt_before_the_first_generation_has_no_result():
+    def f(x):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt) as raised:
+        lowvar.minimize(f, np.ones(5), 0.5, budget=10_000)
+    assert not hasattr(raised.value, "result")
+
+
+@pytest.mark.long
+@pytest.mark.skipif(sys.platform == "win32", reason="no SIGINT to another process")
+def test_ctrl_c_stops_the_program_and_keeps_what_was_found(tmp_path):
+    """At any moment, not within ``f`` as above: a loop around the search does not go on with the next one."""
+    code = """
+import signal, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job of a shell ignores it
+import numpy as np, lowvar
+
+def f(x):
+    f.calls += 1
+    if f.calls == 300:
+        print("ready", flush=True)
+    time.sleep(0.001 if f.calls < 300 else 0.02)
+    return float(x @ x)
+
+f.calls = 0
+try:
+    for seed in range(5):
+        lowvar.minimize(f, np.ones(5), 0.5, budget=100_000, seed=seed, progress=False)
+except KeyboardInterrupt as stop:
+    assert f.calls < 100_000
+    print("kept", stop.result.status, stop.result.fun < 2.0, stop.result.nfev <= f.calls, flush=True)
+    raise
+"""
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=120)
+    assert out == "kept interrupted True True\n", err
+    assert "KeyboardInterrupt" in err
+    assert "has the result so far" in err
+    assert process.returncode != 0
+
+
+def test_tell_takes_a_list_of_tensors_with_gradients():
+    torch = pytest.importorskip("torch")
+    solver = lowvar.Searcher(np.ones(3), 0.5)
+    weight = torch.ones(3, dtype=torch.float64, requires_grad=True)
+    solver.tell([(torch.from_numpy(x) * weight).sum() for x in solver.ask()])
+    assert np.isfinite(solver.best)
+
+
+def test_a_masked_value_is_missing():
+    def f(x):
+        return np.ma.masked if x[0] < 0 else float(x @ x)
+
+    with pytest.raises(UserError, match="nan"):
+        lowvar.minimize(f, np.ones(2), 0.5, budget=300)
+    found = lowvar.minimize(f, np.ones(2), 0.5, budget=300, errors="mark")
+    assert found.failures > 0
+    assert found.x[0] >= 0

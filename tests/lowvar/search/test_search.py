@@ -1,0 +1,228 @@
+"""Ask and tell: what a user's loop may do, what it may not, and that searches find minima."""
+
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lowvar.core import backend as backends
+from lowvar.core.keys import named_key
+from lowvar.errors import UserError
+from lowvar.search.problem import Domain
+from lowvar.search.solvers import SEARCH
+from lowvar.search.solvers.ask_tell import Search, generation
+
+BACKENDS = ("jax", "torch")
+
+
+def search(name="fast_ingo", dim=10, backend="jax", x0=None, domain=None, **options):
+    seed, key = options.pop("seed", 0), options.pop("key", "search")
+    solver = SEARCH.get(name)(backends.get(backend), domain or Domain("real", dim), **options)
+    return Search(solver, np.ones(dim) if x0 is None else x0, 0.5, seed=seed, name=key)
+
+
+def sphere(points):
+    return (points**2).sum(axis=1)
+
+
+def advance(run, generations):
+    for _ in range(generations):
+        run.tell(sphere(run.ask()))
+    return run
+
+
+def test_asking_twice_gives_the_same_points():
+    run = search()
+    first = run.ask()
+    np.testing.assert_array_equal(run.ask(), first)
+    first[:] = 0  # what a user does to the points is the user's affair
+    assert (run.ask() != 0).all()
+    run.tell(sphere(run.ask()))
+    assert (run.ask() != first).any()
+    assert (run.iteration, run.evaluations, run.population) == (1, run.population, len(first))
+
+
+def test_what_may_not_be_told():
+    run = search(population=6)
+    with pytest.raises(UserError, match="fast_ingo: tell without ask"):
+        run.tell(np.zeros(6))
+    run.ask()
+    for wrong, message in [
+        (np.zeros(5), r"values have shape \(5,\): tell needs \(6,\)"),
+        (np.zeros((6, 1)), r"values have shape \(6, 1\)"),
+        (3.0, r"values have shape \(\)"),
+        (["a"] * 6, "tell needs 6 numbers"),
+        ([[1], [1, 2]], "tell needs 6 numbers"),
+        (np.zeros(6, complex) + 1j, "tell needs 6 numbers"),
+        ([None, {}, 1, 2, 3, 4], "tell needs 6 numbers"),
+    ]:
+        with pytest.raises(UserError, match=message):
+            run.tell(wrong)
+    assert run.iteration == 0
+    run.tell([1, 2, 3, np.nan, np.inf, -np.inf])
+    assert (run.iteration, np.isfinite(run.mean).all()) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("x0", "message"),
+    [
+        (np.zeros(3), r"x0 has shape \(3,\): it must be \(2,\)"),
+        (np.array([1, np.nan]), "x0: it has entries that are not finite"),
+        ("somewhere", "x0: it must be an array of numbers"),
+    ],
+)
+def test_bad_starts(x0, message):
+    with pytest.raises(UserError, match=message):
+        search(dim=2, x0=x0)
+
+
+def test_bad_spreads_and_probabilities():
+    solver = SEARCH.get("fast_ingo")(backends.get("jax"), Domain("real", 2))
+    for sigma0 in (0, -1, float("nan"), "wide", None):
+        with pytest.raises(UserError, match="sigma0"):
+            Search(solver, np.zeros(2), sigma0)
+    with pytest.raises(UserError, match="starts from probabilities, between 0 and 1"):
+        search("ingo_binary", 2, x0=[0.5, 1.5], domain=Domain("binary", 2, 2))
+    with pytest.raises(UserError, match="must sum to 1"):
+        search("ingo_categorical", 1, x0=[[0.5, 0.2, 0.2]], domain=Domain("categorical", 1, 3))
+    with pytest.raises(UserError, match=r"x0 has shape \(2,\): it must be \(2, 3\)"):
+        search("ingo_categorical", 2, x0=[0.5, 0.5], domain=Domain("categorical", 2, 3))
+
+
+@pytest.mark.parametrize(
+    ("name", "backend"),
+    [
+        ("fast_ingo", "jax"),
+        ("es", "torch"),
+        *(pytest.param(*one, marks=pytest.mark.long) for one in (("fast_ingo", "torch"), ("es", "jax"))),
+    ],
+)
+def test_saved_and_restored_it_goes_on_the_same(name, backend, tmp_path):
+    options = {"optimizer": "adam"} if name == "es" else {}
+    whole = advance(search(name, backend=backend, **options), 12)
+    run = advance(search(name, backend=backend, **options), 5)
+    run.ask()  # a generation under way is asked again
+    np.savez(tmp_path / "run.npz", **run.state_arrays())
+    other = search(name, backend=backend, **options)
+    with np.load(tmp_path / "run.npz") as saved:
+        other.restore(saved)
+    assert other.iteration == 5
+    np.testing.assert_array_equal(other.ask(), run.ask())
+    advance(other, 7)
+    for array, expected in zip(other.state_arrays().values(), whole.state_arrays().values(), strict=True):
+        assert array.tobytes() == expected.tobytes()
+
+
+def test_a_state_of_another_search_is_refused():
+    run = search()
+    with pytest.raises(UserError, match="fast_ingo: the saved state has no array"):
+        run.restore({"state.mean": np.zeros(10), "iteration": 0})
+    with pytest.raises(UserError, match=r"array 'state.mean' has shape \(4,\), not \(10,\)"):
+        run.restore(search(dim=4).state_arrays())
+
+
+def test_seed_and_name_make_the_noise():
+    base = search().ask()
+    np.testing.assert_array_equal(search().ask(), base)
+    assert (search(seed=1).ask() != base).all()
+    assert (search(key="other").ask() != base).all()
+    # two methods of one name share it, whatever their backend
+    np.testing.assert_allclose(search("ingo").ask(), search("fast_ingo").ask(), rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(search(backend="torch").ask(), base, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.long
+def test_float64_also_where_jax_is_in_float32():
+    inside = advance(search(), 20).mean
+    with jax.enable_x64(False):
+        outside = advance(search(), 20)
+        assert outside.ask().dtype == np.float64
+        np.testing.assert_allclose(outside.mean, inside, rtol=1e-12)
+
+
+def test_plain_numbers_come_back():
+    run = advance(search(), 1)
+    assert json.dumps([*run.spread, run.iteration, run.evaluations, run.population, run.name])
+    assert (type(run.mean), run.mean.shape) == (np.ndarray, (10,))
+
+
+def steps_to(solver, values, x0, sigma0, target, steps):
+    """Evaluations until the value at the mean is below a target, in a compiled loop; and the last state."""
+    one = generation(solver, values)
+    key = named_key(0, "quality", "noise")
+
+    def body(state, t):
+        state, _, _ = one(state, solver.draw(jax.random.fold_in(key, t)))
+        return state, values(solver.mean(state)[None, :])[0]
+
+    state, trace = jax.jit(lambda: jax.lax.scan(body, solver.init(x0, sigma0), jnp.arange(steps)))()
+    met = np.asarray(trace) <= target
+    return (int(met.argmax()) + 1) * solver.evaluations if met.any() else np.inf, state
+
+
+@pytest.mark.parametrize(
+    ("name", "within"),
+    [
+        ("fast_ingo", 12_000),
+        *(pytest.param(*one, marks=pytest.mark.long) for one in (("fast_ingo_adaptive", 12_000), ("ingo", 60_000))),
+    ],
+)
+def test_reaches_1e_10_on_the_ellipsoid(name, within):
+    d = 20
+    scale = 10.0 ** (6 * np.arange(d) / (d - 1))
+    solver = SEARCH.get(name)(backends.get("jax"), Domain("real", d))
+    took, _ = steps_to(solver, lambda x: (scale[None, :] * x**2).sum(axis=1), np.full(d, 0.7), 0.5, 1e-10, 5000)
+    assert took <= within
+
+
+@pytest.mark.long
+def test_reinforce_diverges_and_ingo_does_not():
+    """Appendix K: near the optimum a step of a fixed size on ``(mu, Sigma)`` is too long."""
+    d = 10
+    ends = {}
+    for name in ("reinforce_gd", "fast_ingo"):
+        solver = SEARCH.get(name)(backends.get("jax"), Domain("real", d))
+        _, state = steps_to(solver, lambda x: (x**2).sum(axis=1), np.ones(d), 0.5, 0.0, 4000)
+        ends[name] = float((np.asarray(solver.mean(state)) ** 2).sum())
+    assert ends["fast_ingo"] < 1e-20
+    assert not ends["reinforce_gd"] < 1e-6
+
+
+def test_binary_reaches_the_optimum():
+    d = 12
+    w = np.random.default_rng(0).normal(size=d)
+    solver = SEARCH.get("ingo_binary")(backends.get("jax"), Domain("binary", d, 2))
+    took, state = steps_to(
+        solver, lambda x: ((2 * x - 1 - w[None, :]) ** 2).sum(axis=1), np.full(d, 0.5), 1.0,
+        ((np.sign(w) - w) ** 2).sum() + 1e-9, 400,
+    )  # fmt: skip
+    assert took < 20_000
+    np.testing.assert_array_equal(solver.mean(state), w > 0)
+    p = 1 / (1 + np.exp(-np.asarray(state.logits)))
+    assert p.min() >= 1 / d - 1e-12
+    assert p.max() <= 1 - 1 / d + 1e-12
+
+
+def test_categorical_reaches_the_optimum():
+    d, choices = 6, 4
+    cost = np.random.default_rng(1).normal(size=(d, choices))
+    solver = SEARCH.get("ingo_categorical")(backends.get("jax"), Domain("categorical", d, choices))
+    took, state = steps_to(
+        solver, lambda x: jnp.asarray(cost)[jnp.arange(d)[None, :], x].sum(axis=1),
+        np.full((d, choices), 1 / choices), 1.0, cost.min(axis=1).sum() + 1e-9, 400,
+    )  # fmt: skip
+    assert took < 20_000
+    np.testing.assert_array_equal(solver.mean(state), cost.argmin(axis=1))
+    assert np.isfinite(np.asarray(state.logits)).all()
+
+
+def test_categorical_draws_follow_their_probabilities():
+    solver = SEARCH.get("ingo_categorical")(backends.get("jax"), Domain("categorical", 2, 3), 20_000)
+    x0 = np.array([[0.2, 0.5, 0.3], [0.1, 0.1, 0.8]])
+    points = np.asarray(solver.ask(solver.init(x0, 1.0), solver.draw(jax.random.key(0))))
+    assert points.dtype == np.int32
+    shares = np.stack([(points == k).mean(axis=0) for k in range(3)], axis=1)
+    eps = 1 / 6
+    np.testing.assert_allclose(shares, (1 - eps) * x0 + eps / 3, atol=0.02)

@@ -1,0 +1,352 @@
+"""Each search, step by step, against a transcription of its formula in plain NumPy, with matrices and inverses.
+
+Each case is three generations from one start with fixed draws and values, so that paths and step sizes count. The
+formulas are those of Lyu and Tsang, Algorithms 1 to 3 and Appendix A, with ``w_i = h_i / N``; of Hansen's tutorial
+(arXiv:1604.00772); and of the docstrings, for the searches that are ours.
+"""
+
+import math
+
+import numpy as np
+import pytest
+
+from lowvar.core import backend as backends
+from lowvar.search.problem import Domain
+from lowvar.search.solvers import OURS, SEARCH
+
+TORCH = backends.get("torch")
+
+
+def normalised(values):
+    """``h_i / N`` with ``h_i = (f_i - mean f) / std f``."""
+    return (values - values.mean()) / values.std() / len(values)
+
+
+def power(matrix, exponent):
+    values, vectors = np.linalg.eigh(matrix)
+    return (vectors * values**exponent) @ vectors.T
+
+
+class Gaussian:
+    """``N(mu, A A')``, and ``M = sum_i w_i (z_i z_i' - I)``, ``s = sum_i w_i z_i``."""
+
+    def __init__(self, mean, sigma, n, **settings):
+        self.mean, self.d, self.n, self.settings = mean, len(mean), n, settings
+        self.A = sigma * np.eye(self.d)
+        self.began()
+
+    def began(self):
+        self.beta = 1 / self.d
+
+    @property
+    def covariance(self):
+        return self.A @ self.A.T
+
+    def points(self, z):
+        return self.mean + z @ self.A.T
+
+    def moments(self, z, w):
+        return w @ z, sum(one * (np.outer(a, a) - np.eye(self.d)) for one, a in zip(w, z, strict=True))
+
+
+class Ingo(Gaussian):
+    """``Sigma^-1 + 2 beta grad_Sigma J``, then ``mu - beta Sigma_new grad_mu J`` (eqs. 10, 11)."""
+
+    def tell(self, z, values):
+        s, M = self.moments(z, normalised(values))
+        B = np.eye(self.d) + self.beta * M
+        self.moved(s, B)
+        self.A = self.A @ power(B, -0.5)
+
+    def moved(self, s, B):
+        self.mean = self.mean - self.beta * self.A @ np.linalg.solve(B, s)
+
+
+class IngoStep(Ingo):
+    """``mu - beta Sigma_old grad_mu J`` (Algorithm 2)."""
+
+    def moved(self, s, B):
+        self.mean = self.mean - self.beta * self.A @ s
+
+
+class Igo(Gaussian):
+    """``Sigma - 2 beta Sigma grad_Sigma J Sigma``: Ollivier et al."""
+
+    def tell(self, z, values):
+        s, M = self.moments(z, normalised(values))
+        self.mean = self.mean - self.beta * self.A @ s
+        self.A = self.A @ power(np.eye(self.d) - self.beta * M, 0.5)
+
+
+class FastIngo(Gaussian):
+    """Algorithm 1 with a diagonal ``Sigma``."""
+
+    def began(self):
+        self.beta = 1 / math.sqrt(self.d)
+
+    def tell(self, z, values):
+        w, sigma = normalised(values), np.diag(self.A)
+        new = 1 / np.sqrt(1 / sigma**2 + self.beta * (w @ z**2) / sigma**2)
+        self.mean = self.mean - self.beta * new**2 * (w @ z) / sigma
+        self.A = np.diag(new)
+
+
+class FastIngoAdaptive(FastIngo):
+    """``log beta + g (share - R^2)``, ``R^2 = (|s|^2 - sum_i w_i^2 |z_i|^2) N / (N - 1)``, between two bounds."""
+
+    def tell(self, z, values):
+        super().tell(z, values)
+        w, n = normalised(values), self.n
+        explained = (((w @ z) ** 2).sum() - (w**2 * (z**2).sum(1)).sum()) * n / (n - 1)
+        rate = 0.025 * n / math.sqrt(2 * self.d)
+        least = 1 / math.sqrt(self.d)
+        self.beta = np.clip(self.beta * math.exp(rate * (0.2 - explained)), least, max(least, min(4 * least, 0.5)))
+
+
+class Es(Gaussian):
+    """``mu - a s / sigma``: Salimans et al., Algorithm 1."""
+
+    def tell(self, z, values):
+        self.mean = self.mean - 0.01 * (normalised(values) @ z) / self.A[0, 0]
+
+
+class Reinforce(Gaussian):
+    """Gradient descent on ``mu`` and the diagonal of ``Sigma`` (eqs. 12, 13)."""
+
+    def tell(self, z, values):
+        w, sigma = normalised(values), np.diag(self.A)
+        self.mean = self.mean - 1e-3 * (w @ z) / sigma
+        self.A = np.diag(np.sqrt(sigma**2 - 1e-3 * 0.5 * (w @ (z**2 - 1)) / sigma**2))
+
+
+class Bounded(Gaussian):
+    """Algorithm 3: ``Sigma^-1 + 2 beta G``, ``b <= G <= gamma / 2``, here ``b = 0.5`` and ``gamma = 2``."""
+
+    def tell(self, z, values):
+        sigma = np.diag(self.A)
+        g, G = self.estimates(z, values, sigma)
+        new = 1 / (1 / sigma**2 + 2 * self.beta * np.clip(G, 0.5, 1.0))
+        self.mean, self.A = self.mean - self.beta * new * g, np.diag(np.sqrt(new))
+
+
+class ZerothOrder(Bounded):
+    """From values, with ``f(mu)`` as baseline (eq. 31), which is the last value."""
+
+    def estimates(self, z, values, sigma):
+        h = (values[:-1] - values[-1]) / values[:-1].std() / self.n
+        return h @ z / sigma, 0.5 * (h @ (z**2 - 1)) / sigma**2
+
+
+class FirstOrder(Bounded):
+    """From gradients, by Bonnet's and Price's theorems."""
+
+    def estimates(self, z, slopes, sigma):
+        return slopes.mean(0), 0.5 * (z * slopes).mean(0) / sigma
+
+
+class IngoPath(Gaussian):
+    """``B = I + beta M - min(c max(|q|^2 - d - 2 sqrt(2 d), 0), 1/10) q q' / |q|^2``, eigenvalues 1/4 or more."""
+
+    def began(self):
+        super().began()
+        self.q = np.zeros(self.d)
+        self.grown = []
+
+    def tell(self, z, values):
+        d, n = self.d, self.n
+        s, M = self.moments(z, normalised(values))
+        c_c = (4 + n / 2 / d) / (d + 4 + 2 * (n / 2) / d)
+        c = 4 * 2 / ((d + 1.3) ** 2 + n / 2)
+        q = (1 - c_c) * self.q - math.sqrt(c_c * (2 - c_c) * n) * s
+        more = min(c * max(q @ q - d - 2 * math.sqrt(2 * d), 0), 0.1)
+        values, vectors = np.linalg.eigh(np.eye(d) + self.beta * M - more * np.outer(q, q) / (q @ q))
+        self.grown.append(more)
+        B = (vectors * np.maximum(values, 0.25)) @ vectors.T
+        self.mean = self.mean - self.beta * self.A @ np.linalg.solve(B, s)
+        self.A, self.q = self.A @ power(B, -0.5), power(B, 0.5) @ q
+
+
+class IngoCma(Gaussian):
+    """CMA-ES as in Hansen's tutorial, with ``Sigma^-1`` multiplied where it multiplies ``Sigma``.
+
+    ``p`` and ``q`` are in the coordinates of ``A``.
+    """
+
+    def began(self):
+        self.p, self.q, self.t, self.held = np.zeros(self.d), np.zeros(self.d), 0, []
+        n, d = self.n, self.d
+        raw = np.log((n + 1) / 2) - np.log(np.arange(1, n + 1))  # eq. 49
+        good, bad = raw[raw > 0], raw[raw <= 0]
+        self.mu_eff = good.sum() ** 2 / (good**2).sum()
+        mu_eff_bad = bad.sum() ** 2 / (bad**2).sum()
+        self.c_1 = 2 / ((d + 1.3) ** 2 + self.mu_eff)  # eq. 57
+        self.c_mu = min(
+            1 - self.c_1, 2 * (0.25 + self.mu_eff + 1 / self.mu_eff - 2) / ((d + 2) ** 2 + 2 * self.mu_eff / 2)
+        )  # eq. 58
+        most = min(  # eqs. 50 to 52
+            1 + self.c_1 / self.c_mu, 1 + 2 * mu_eff_bad / (self.mu_eff + 2),
+            (1 - self.c_1 - self.c_mu) / (d * self.c_mu),
+        )  # fmt: skip
+        self.w = np.where(raw > 0, raw / good.sum(), most * raw / np.abs(bad).sum())  # eq. 53
+        self.c_c = (4 + self.mu_eff / d) / (d + 4 + 2 * self.mu_eff / d)  # eq. 56
+        self.c_s = (self.mu_eff + 2) / (d + self.mu_eff + 5)  # eq. 55
+        self.d_s = 1 + 2 * max(0, math.sqrt((self.mu_eff - 1) / (d + 1)) - 1) + self.c_s
+
+    def tell(self, z, values):
+        d, w = self.d, self.w
+        z, self.t = z[np.argsort(values)], self.t + 1
+        s = w[w > 0] @ z[w > 0]
+        self.p = (1 - self.c_s) * self.p + math.sqrt(self.c_s * (2 - self.c_s) * self.mu_eff) * s  # eq. 43
+        expected = math.sqrt(d) * (1 - 1 / (4 * d) + 1 / (21 * d**2))
+        square = self.p @ self.p
+        calm = square / (1 - (1 - self.c_s) ** (2 * self.t)) < (2 + 4 / (d + 1)) * d  # h_sigma
+        self.held.append(calm)
+        q = (1 - self.c_c) * self.q + calm * math.sqrt(self.c_c * (2 - self.c_c) * self.mu_eff) * s  # eq. 45
+        lost = (1 - calm) * self.c_c * (2 - self.c_c)
+        around = np.where(w >= 0, w, w * d / (z**2).sum(1))  # eq. 46
+        B = np.eye(d) * (1 + self.c_1 * (1 - lost) + self.c_mu * w.sum())  # eq. 47
+        B -= self.c_1 * np.outer(q, q) + self.c_mu * sum(a * np.outer(o, o) for a, o in zip(around, z, strict=True))
+        self.mean = self.mean + self.A @ s  # eq. 42
+        stretch = math.exp(min(1, self.c_s / self.d_s * (math.sqrt(square) / expected - 1)))  # eq. 44
+        self.A, self.q = stretch * self.A @ power(B, -0.5), power(B, 0.5) @ q
+
+
+GAUSSIAN = {
+    "ingo": Ingo, "ingo_step": IngoStep, "igo": Igo, "fast_ingo": FastIngo, "fast_ingo_adaptive": FastIngoAdaptive,
+    "ingo_cma": IngoCma, "ingo_path": IngoPath, "ingo_zeroth_order": ZerothOrder, "ingo_first_order": FirstOrder,
+    "es": Es, "reinforce_gd": Reinforce,
+}  # fmt: skip
+SIZES = [(12, 8), (5, 10)]  # points in the span of few, and more points than dimensions
+
+
+def test_every_search_is_transcribed():
+    assert {*GAUSSIAN, "ingo_binary", "ingo_categorical"} == set(OURS)
+
+
+def covariance(state):
+    if hasattr(state, "factor"):
+        return state.factor @ state.factor.T
+    if hasattr(state, "precision"):
+        return np.diag(1 / state.precision)
+    return np.diag(np.broadcast_to(state.sigma, state.mean.shape) ** 2)
+
+
+def generations(name, d, n, scale=1.0, tilt=0.0, shift=0.0, count=3):
+    """The search and its transcription after each of some generations; ``tilt`` and ``shift`` move it one way."""
+    rng = np.random.default_rng([d, n, len(name)])
+    solver, start = SEARCH.get(name)(TORCH, Domain("real", d), n), rng.normal(size=d)
+    formula, state = GAUSSIAN[name](start, 0.7, n), solver.init(start, 0.7)
+    for _ in range(count):
+        z = rng.normal(size=(n, d)) - shift * (np.arange(d) == 0)
+        points = solver.ask(state, TORCH.asarray(z))
+        np.testing.assert_allclose(points[:n], formula.points(z), rtol=1e-10, atol=1e-11)
+        values = scale * rng.normal(size=solver.evaluations) + tilt * np.append(z[:, 0], 0)[: solver.evaluations]
+        slopes = (rng.normal(size=(n, d)),) if solver.gradients else ()
+        told = tuple(TORCH.asarray(one) for one in (values, *slopes))
+        state = solver.tell(state, TORCH.asarray(z), points, *told)
+        formula.tell(z, slopes[0] if slopes else values)
+        yield TORCH.to_numpy(state), formula
+
+
+@pytest.mark.parametrize(("d", "n"), SIZES)
+@pytest.mark.parametrize("name", GAUSSIAN)
+def test_each_generation_is_the_formula(name, d, n):
+    for state, formula in generations(name, d, n):
+        np.testing.assert_allclose(state.mean, formula.mean, rtol=1e-9, atol=1e-10)
+        np.testing.assert_allclose(covariance(state), formula.covariance, rtol=1e-8, atol=1e-10)
+        if hasattr(state, "beta"):
+            np.testing.assert_allclose(state.beta, formula.beta, rtol=1e-10)
+    assert all(getattr(formula, "held", []))  # a path that is long is in the next test
+
+
+@pytest.mark.parametrize("name", ["ingo_cma", "ingo_path"])
+@pytest.mark.parametrize(("d", "n"), SIZES)
+def test_a_mean_that_goes_straight_on(name, d, n):
+    """Long paths: ``q`` waits while ``p`` is long, and ``Sigma`` grows along the path of ``ingo_path``."""
+    for state, formula in generations(name, d, n, scale=0.1, tilt=3.0, shift=0.8, count=6):
+        np.testing.assert_allclose(state.mean, formula.mean, rtol=1e-8, atol=1e-9)
+        np.testing.assert_allclose(covariance(state), formula.covariance, rtol=1e-7, atol=1e-9)
+    if name == "ingo_cma":
+        assert not all(formula.held)
+    else:
+        assert max(formula.grown) > 0.02
+
+
+@pytest.mark.parametrize(("d", "n", "shift"), [(12, 8, 3.0), (5, 10, 0.35)])
+def test_a_first_step_is_long_for_a_path_of_one_step(d, n, shift):
+    """``|p|^2`` over ``1 - (1 - c_s)^(2 t)`` is above its bound, ``|p|^2`` itself is not."""
+    ((state, formula),) = generations("ingo_cma", d, n, scale=0.1, tilt=3.0, shift=shift, count=1)
+    assert formula.held == [False]
+    assert formula.p @ formula.p < 0.95 * (2 + 4 / (d + 1)) * d
+    np.testing.assert_allclose(state.shape_path @ state.shape_path, formula.q @ formula.q, atol=1e-12)
+    np.testing.assert_allclose(covariance(state), formula.covariance, rtol=1e-9, atol=1e-10)
+
+
+def test_the_adaptive_step_stays_below_four_times_the_first():
+    """Values that no linear function explains lengthen it: ``R^2`` is 0."""
+    z = np.random.default_rng(0).normal(size=(9, 100))
+    solver = SEARCH.get("fast_ingo_adaptive")(TORCH, Domain("real", 100), 18)
+    state = solver.init(np.zeros(100), 1.0)._replace(beta=TORCH.asarray(np.array(0.399)))
+    both = np.concatenate([z, -z])
+    state = solver.tell(state, TORCH.asarray(both), None, TORCH.asarray((both**2).sum(1)))
+    assert float(state.beta) == pytest.approx(0.4, rel=1e-12)
+
+
+def test_equal_values_share_the_weights_of_their_ranks():
+    """The mean step of ``ingo_cma`` with two best points of equal value, and with all points but one equal."""
+    d, n = 4, 6
+    rng = np.random.default_rng(0)
+    z, solver = rng.normal(size=(n, d)), SEARCH.get("ingo_cma")(TORCH, Domain("real", d), n)
+    w = np.maximum(np.log((n + 1) / 2) - np.log(np.arange(1, n + 1)), 0)
+    w /= w.sum()
+    for values, shared in (
+        ([1.0, 1, 2, 3, 4, 5], [w[:2].mean()] * 2 + [w[2], 0, 0, 0]),
+        ([0.0, 1, 1, 1, 1, 1], [w[0]] + [w[1:].mean()] * 5),
+    ):
+        state = solver.tell(solver.init(np.zeros(d), 1.0), TORCH.asarray(z), None, TORCH.asarray(np.array(values)))
+        np.testing.assert_allclose(state.mean, np.array(shared) @ z, rtol=1e-12)
+
+
+def test_ingo_binary_is_appendix_a():
+    """``eta - beta / N sum h_n h^n``, ``h^n_i = 1(x_i = 1) / p_i - 1(x_i = 0) / (1 - p_i)``, with ``p`` in its margin."""
+    d, n = 5, 8
+    rng = np.random.default_rng(1)
+    solver = SEARCH.get("ingo_binary")(TORCH, Domain("binary", d, 2), n)
+    start = np.array([0.05, 0.5, 0.3, 0.7, 0.9])
+    state, eta = solver.init(start, 1.0), np.log(np.clip(start, 0.2, 0.8) / (1 - np.clip(start, 0.2, 0.8)))
+    for _ in range(4):
+        p, u, values = 1 / (1 + np.exp(-eta)), rng.uniform(size=(n, d)), rng.normal(size=n)
+        x = u < p
+        assert (np.asarray(solver.ask(state, TORCH.asarray(u))) == x).all()
+        eta = np.clip(eta - normalised(values) @ (x / p - ~x / (1 - p)) / d, np.log(0.2 / 0.8), np.log(0.8 / 0.2))
+        state = solver.tell(state, None, TORCH.asarray(x.astype(np.int32)), TORCH.asarray(values))
+        np.testing.assert_allclose(state.logits, eta, rtol=1e-10, atol=1e-12)
+
+
+def test_ingo_categorical_is_appendix_a():
+    """``eta - beta / N sum h_n H^n``, ``H_ij = 1(x_i = j) / P_ij``, ``P`` mixed with the uniform."""
+    d, K, n = 3, 4, 8
+    rng = np.random.default_rng(2)
+    solver = SEARCH.get("ingo_categorical")(TORCH, Domain("categorical", d, K), n)
+    start = rng.dirichlet(np.ones(K), size=d)
+    state, eta, mixing = solver.init(start, 1.0), np.log(start), 1 / (d * K)
+    for _ in range(4):
+        P = np.exp(eta) / np.exp(eta).sum(1, keepdims=True)
+        P = (1 - mixing) * P + mixing / K
+        u, values = rng.uniform(size=(n, d)), rng.normal(size=n)
+        x = (u[:, :, None] >= P.cumsum(1)[None, :, :-1]).sum(2)
+        assert (np.asarray(solver.ask(state, TORCH.asarray(u))) == x).all()
+        hit = x[:, :, None] == np.arange(K)
+        eta = eta - np.einsum("n,ndk->dk", normalised(values), hit / P) / d
+        state = solver.tell(state, None, TORCH.asarray(x.astype(np.int32)), TORCH.asarray(values))
+        np.testing.assert_allclose(state.logits, eta - eta.max(1, keepdims=True), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize(("name", "d", "expected"), [
+    ("fast_ingo", 100, 18), ("ingo_cma", 10, 12), ("ingo_binary", 100, 56), ("ingo_categorical", 100, 56),
+])  # fmt: skip
+def test_default_populations_are_those_of_the_paper(name, d, expected):
+    """``2 floor(3 + floor(3 ln d) / 2)``, and ``20 + 4 floor(3 + floor(3 ln d) / 2)`` for discrete points."""
+    kind = SEARCH.about(name).domains[0]
+    solver = SEARCH.get(name)(TORCH, Domain(kind, d, 3) if kind != "real" else Domain(kind, d))
+    assert solver.population == expected

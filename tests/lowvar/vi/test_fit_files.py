@@ -1,0 +1,183 @@
+"""A fit as a file and as a pickle: saved, loaded, resumed, refused."""
+
+import copy
+import json
+import pickle
+import threading
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import optax
+import pytest
+from short_fits import DATA, N, assert_equal, fitted, regression
+
+import lowvar
+from lowvar.core import artifact
+from lowvar.errors import UserError
+
+pytestmark = pytest.mark.filterwarnings("ignore:regression. the fit has not converged")
+
+
+@pytest.fixture(scope="module")
+def short():
+    return fitted()
+
+
+def test_a_saved_fit_continues(short, tmp_path):
+    path = tmp_path / "fit.npz"
+    short.save(path)
+    assert [one.name for one in tmp_path.iterdir()] == ["fit.npz"]
+    loaded = lowvar.load(path, regression, DATA)
+    assert_equal(loaded, short)
+    assert (repr(loaded), str(loaded), loaded.khat) == (repr(short), str(short), short.khat)
+    np.testing.assert_array_equal(loaded.sample(5)["w"], short.sample(5)["w"])
+    assert_equal(loaded.resume(81, khat_samples=0, progress=False), fitted(num_steps=143))
+    again = tmp_path / "again.npz"
+    loaded.save(again)
+    assert again.read_bytes() == path.read_bytes()
+
+
+def other_model(x, y, batch_size=None):
+    with numpyro.handlers.scale(scale=1.0):
+        w = numpyro.sample("w", dist.Normal(0, 2).expand([2]).to_event(1))
+    bias = numpyro.sample("bias", dist.Normal(0, 5))
+    scale = numpyro.sample("scale", dist.HalfNormal(1.0))
+    with numpyro.plate("rows", x.shape[0], subsample_size=batch_size) as index:
+        numpyro.sample("y", dist.Normal(bias + x[index] @ w, scale), obs=y[index])
+
+
+def fewer_sites(x, y, batch_size=None):
+    w = numpyro.sample("w", dist.Normal(0, 1).expand([2]).to_event(1))
+    with numpyro.plate("rows", x.shape[0], subsample_size=batch_size) as index:
+        numpyro.sample("y", dist.Normal(x[index] @ w, 1.0), obs=y[index])
+
+
+def more_sites(x, y, batch_size=None):
+    numpyro.sample("z", dist.Normal(0, 1))
+    regression(x, y, batch_size)
+
+
+def test_a_fit_of_another_version_is_refused_in_one_sentence(short, tmp_path):
+    path = tmp_path / "fit.npz"
+    short.save(path)
+    arrays, mark = artifact.read_arrays(path)
+    state = max(name for name in arrays if name.startswith("kept/"))
+    for changed in ({name: one for name, one in arrays.items() if name != state}, arrays | {state: np.zeros(91)}):
+        artifact.write_arrays(path, changed, mark)
+        with pytest.raises(UserError, match="keeps another state than when the fit was saved, by another version"):
+            lowvar.load(path, regression, DATA)
+    np.savez(path, __lowvar__=np.array(json.dumps(mark)), **arrays)  # as before files had a digest
+    with pytest.raises(
+        UserError, match=r"fit\.npz: without the digest .*; make it with: lowvar\.fit\(model, data\)\.save"
+    ):
+        lowvar.load(path, regression, DATA)
+    artifact.write_arrays(path, arrays, mark | {"fit": mark["fit"] | {"form": 1}, "versions": {"lowvar": "0.0.9"}})
+    message = r"fit\.npz: the fit was saved in format 1, by lowvar 0\.0\.9, and lowvar .* reads format \d: fit again"
+    with pytest.raises(UserError, match=message):
+        lowvar.load(path, regression, DATA)
+
+
+def test_a_file_fits_its_model_and_its_data_only(short, tmp_path):
+    path = tmp_path / "fit.npz"
+    short.save(path)
+    x, y = DATA["x"], DATA["y"]
+    wrong = [
+        (regression, {"x": x[:150], "y": y[:150]}, r"'x' had shape \(200, 2\) in the fit, and has \(150, 2\) now"),
+        (regression, {"x": x.astype(np.float32), "y": y}, "'x' had type float64 in the fit, and has float32 now"),
+        (regression, {"x": x, "y": y + 1}, "'y' has other values than in the fit"),
+        (regression, {"x": x}, "the fit's data were x, y, not x"),
+        (other_model, DATA, "the model's densities differ from those of the saved fit"),
+        (fewer_sites, DATA, r"fit\.npz: unknown site 'bias_auto_loc' \(known: w\)"),
+        (more_sites, DATA, r"another model: its sites were bias \(1\), scale \(1\), w \(2\) in float64"),
+    ]
+    for model, data, message in wrong:
+        with pytest.raises(UserError, match=message):
+            lowvar.load(path, model, data)
+    path.write_bytes(path.read_bytes()[:-200])
+    with pytest.raises(UserError, match=r"fit.npz: not an array file of lowvar, or damaged"):
+        lowvar.load(path, regression, DATA)
+    with pytest.raises(UserError, match="no such file"):
+        lowvar.load(tmp_path / "none.npz", regression, DATA)
+    from lowvar.core import artifact
+
+    artifact.write_arrays(path, {"a": np.ones(2)}, artifact.stamp("0", {}))
+    with pytest.raises(UserError, match="no fit, but another file of lowvar"):
+        lowvar.load(path, regression, DATA)
+
+
+def test_a_users_own_objects_are_given_again(tmp_path):
+    """The file holds no code: neither an optimizer of optax nor an estimator's function."""
+    adam = optax.adam(optax.exponential_decay(0.05, 50, 0.5))
+    mine = {"optimizer": optax.chain(optax.add_noise(0.1, 0.5, jax.random.key(3)), adam)}
+    fit, path = fitted(estimator="naive", **mine), tmp_path / "fit.npz"
+    assert fit.elbo["elbo"].iloc[-1] > fit.elbo["elbo"].iloc[0]
+    fit.save(path)
+    alone = lowvar.load(path, regression, DATA)
+    np.testing.assert_array_equal(alone.params["w_auto_loc"], fit.params["w_auto_loc"])
+    with pytest.raises(
+        UserError, match=r"lowvar\.load needs the optimizer or estimator that fit was given as an object"
+    ):
+        alone.resume(10)
+    loaded = lowvar.load(path, regression, DATA, **mine)
+    assert_equal(loaded.resume(38, khat_samples=0, progress=False), fitted(estimator="naive", num_steps=100, **mine))
+
+
+@pytest.mark.long
+def test_resume_keeps_the_setting_of_khat(short, tmp_path):
+    short.save(tmp_path / "fit.npz")
+    for one in (short, lowvar.load(tmp_path / "fit.npz", regression, DATA)):
+        assert one.resume(10, progress=False).khat is None
+        assert one.resume(10, khat_samples=200, progress=False).khat is not None
+
+
+def test_init_names_the_sites_that_a_fit_of_another_model_lacks(short):
+    def wider(x, y, batch_size=None):
+        regression(x, y + numpyro.sample("shift", dist.Normal(0, 1)), batch_size)
+
+    with pytest.warns(UserWarning, match="wider: init, a fit of regression, has no values of 'shift', which start as"):
+        fitted(wider, init=short, estimator="naive", num_steps=1)
+
+
+def test_pickles(short):
+    """With a function of a module, and with a local one; copies too."""
+    assert_equal(pickle.loads(pickle.dumps(short)), short)
+    assert_equal(copy.deepcopy(short), short)
+    width = 1.5
+
+    def local(x, y, batch_size=None):
+        w = numpyro.sample("w", dist.Normal(0, width).expand([2]).to_event(1))
+        with numpyro.plate("rows", x.shape[0], subsample_size=batch_size) as index:
+            numpyro.sample("y", dist.Normal(x[index] @ w, 1.0), obs=y[index])
+
+    fit = fitted(local, estimator="naive", optimizer=optax.adamw(0.01))
+    back = pickle.loads(pickle.dumps(fit))
+    assert_equal(back.resume(20, khat_samples=0, progress=False), fit.resume(20, khat_samples=0, progress=False))
+
+
+def test_what_cannot_be_pickled_is_told():
+    lock = threading.Lock()
+
+    def locked(x, y, batch_size=None):
+        with lock:
+            regression(x, y, batch_size)
+
+    with pytest.raises(UserError, match=r"locked: the fit cannot be pickled.*lock.*write fit\.save\(path\) instead"):
+        pickle.dumps(fitted(locked, estimator="naive", num_steps=1))
+
+
+def test_a_model_that_reads_its_data_from_elsewhere_is_known_by_all_rows(tmp_path):
+    """One row of 200 differs, which is none of the few that are compared where data are arguments."""
+    world = dict(DATA)
+
+    def model(batch_size=None):
+        regression(**{name: jnp.asarray(one) for name, one in world.items()}, batch_size=batch_size)
+
+    fit, path = fitted(model, {}, estimator="naive", num_steps=1), tmp_path / "fit.npz"
+    fit.save(path)
+    assert_equal(lowvar.load(path, model, {}), fit)
+    world["y"] = np.where(np.arange(N) == 17, DATA["y"] + 0.5, DATA["y"])
+    with pytest.raises(UserError, match=r"1 of the model's 200 rows have other log-likelihoods .*\(row 17: "):
+        lowvar.load(path, model, {})

@@ -1,0 +1,106 @@
+"""Indices beyond the ends of an array, for which JAX takes another entry without a word."""
+
+import contextlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pandas as pd
+import pytest
+
+import lowvar
+from lowvar.errors import UserError
+from lowvar.vi.numpyro.model import from_numpyro
+
+torch = pytest.importorskip("torch")
+N, GROUPS = 40, 5
+RNG = np.random.default_rng(0)
+G, Y, X = np.arange(N) % GROUPS, RNG.normal(size=N), RNG.normal(size=(N, 3))
+CODES = pd.Categorical(np.where(np.arange(N) == 7, None, np.array(list("abcde"), object)[G])).codes
+
+
+def problem_of(mean, **data):
+    def model(y, **given):
+        with numpyro.plate("groups", GROUPS):
+            e = numpyro.sample("e", dist.Normal(0.0, 1.0))
+        with numpyro.plate("rows", N) as i:
+            numpyro.sample("y", dist.Normal(mean(e, i, y=y, **given), 1.0), obs=y[i])
+
+    return from_numpyro(model, {"y": Y, **data})
+
+
+WRONG = {
+    "groups from 1": (lambda e, i, y, g: e[g[i]], {"g": G + 1}, r"row 4, where 'g' is 5"),
+    "a missing category": (lambda e, i, y, g: e[g[i]], {"g": CODES}, r"row 7, where 'g' is -1"),
+    "before the plate's index": (lambda e, i, y, g: e[g][i], {"g": G + 1}, r"row 4, where 'g' is 5"),
+    "a lag of the first row": (lambda e, i, y: e[0] * y[i - 1], {}, "row 0 "),
+    "a column": (lambda e, i, y, x, g: e[0] * x[i, g[i]], {"x": X, "g": G}, r"row 3, where 'g' is 3"),
+    "under vmap": (lambda e, i, y, g: jax.vmap(lambda k: e[g[k]])(i), {"g": CODES}, r"row 7, where 'g' is -1"),
+    "a column under vmap": (
+        lambda e, i, y, x, g: e[0] * jax.vmap(lambda k: x[k, g[k]])(i),
+        {"x": X, "g": G},
+        r"row 3, where 'g' is 3",
+    ),
+    "in a factor of two": (lambda e, i, y, g: e[jnp.stack([g[i], g[i] * 2], 1)].sum(1), {"g": G}, "row 3"),
+}
+RIGHT = {
+    "groups from 0": (lambda e, i, y, g: e[g[i]], {"g": G}),
+    "a missing category that is replaced": (
+        lambda e, i, y, g: jnp.where(g[i] < 0, 0.0, e[g[i]]), {"g": CODES},
+    ),
+    "a lag whose first row is replaced": (lambda e, i, y: jnp.where(i > 0, e[0] * y[i - 1], 0.0), {}),
+    "under vmap": (lambda e, i, y, g: jax.vmap(lambda k: e[g[k]])(i), {"g": G}),
+    "clipped on purpose": (
+        lambda e, i, y, g: jax.vmap(lambda k: e[jnp.clip(g[k], 0, GROUPS - 1)])(i), {"g": G + 1},
+    ),
+    "a ring": (lambda e, i, y: e[0] * y[(i - 1) % N], {}),
+    "the last column": (lambda e, i, y, x: e[-1] * x[i][:, [0, -1]].sum(1) + e[jnp.array([-1])], {"x": X}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_an_index_out_of_range_is_refused(name):
+    mean, data, told = WRONG[name]
+    with pytest.raises(UserError, match=told):
+        problem_of(mean, **data)
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_an_index_that_is_meant_is_not(name):
+    mean, data = RIGHT[name]
+    assert problem_of(mean, **data).N == N
+
+
+def test_without_a_plate():
+    def model(g, y):
+        e = numpyro.sample("e", dist.Normal(0.0, 1.0).expand([GROUPS]).to_event(1))
+        numpyro.sample("y", dist.Normal(e[g], 1.0), obs=y)
+
+    from_numpyro(model, {"g": G, "y": Y})
+    with pytest.raises(UserError, match="index"):
+        from_numpyro(model, {"g": G + 1, "y": Y})
+
+
+IN_TORCH = {
+    "groups from 0": (lambda e, g, i: e[g[i]], G, True),
+    "a missing category": (lambda e, g, i: e[g[i]], CODES, False),
+    "before the rows' numbers": (lambda e, g, i: e[g][i], CODES, False),
+    "under vmap": (lambda e, g, i: torch.func.vmap(lambda k: e[g[k]])(i), CODES, False),
+    "replaced": (lambda e, g, i: torch.where(g[i] < 0, 0.0, e[g[i]]), CODES, True),
+    "the last of all groups": (lambda e, g, i: e[[0, -1]].sum() + e[torch.tensor([-1])] + e[g[i]], G, True),
+    "a lag of the first row": (lambda e, g, i: e[0] * torch.as_tensor(Y)[i - 1], G, False),
+    "a ring": (lambda e, g, i: e[0] * torch.as_tensor(Y)[(i - 1) % N], G, True),
+}
+
+
+@pytest.mark.parametrize("name", IN_TORCH)
+def test_negative_indices_of_a_torch_model(name):
+    mean, codes, meant = IN_TORCH[name]
+    g, y = torch.as_tensor(np.array(codes, np.int64)), torch.as_tensor(Y)
+    model = lowvar.TorchModel(
+        lambda e, i: -0.5 * (y[i] - mean(e, g, i)) ** 2, lambda e: -0.5 * (e**2).sum(), N, GROUPS, "groups"
+    )
+    with contextlib.nullcontext() if meant else pytest.raises(UserError, match=r"row (7|0) reads .*index"):
+        model.problem(None)

@@ -1,0 +1,397 @@
+"""NumPyro models as problems: the density is the model's own, and unsuitable models are told so."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+import scipy.sparse
+from numpyro import handlers
+from numpyro.infer.util import log_density, potential_energy
+
+from lowvar.errors import UserError
+from lowvar.vi.numpyro.model import from_numpyro
+from lowvar_studies.models.logistic_regression import model as logistic_model
+from lowvar_studies.models.logistic_regression import problem as logistic_regression
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(11, 3))
+
+
+def gamma_regression(x, y=None, batch_size=None):
+    """Positive scale, simplex, bounded site with a parent: constraints of every kind."""
+    scale = numpyro.sample("scale", dist.HalfNormal(2.0))
+    low = numpyro.sample("low", dist.Normal(0, 1))
+    span = numpyro.sample("span", dist.Uniform(low, low + 3.0))
+    mix = numpyro.sample("mix", dist.Dirichlet(jnp.ones(3)))
+    w = numpyro.sample("w", dist.Normal(0, scale).expand([3]).to_event(1))
+    numpyro.deterministic("total", w.sum() + span)
+    with numpyro.plate("rows", x.shape[0], subsample_size=batch_size) as index:
+        mean = jnp.exp(0.1 * (x[index] @ (w * mix)) + 0.1 * span)
+        numpyro.sample("y", dist.Gamma(2.0, 2.0 / mean), obs=None if y is None else y[index])
+
+
+DATA = {"x": X, "y": RNG.gamma(2.0, size=11)}
+
+
+@pytest.fixture(scope="module")
+def p():
+    return from_numpyro(gamma_regression, DATA)
+
+
+def test_density_is_numpyros(p, rng):
+    assert (p.N, p.dim, p.plate) == (11, 3 + 1 + 1 + 2 + 1, "rows")
+    z = jnp.asarray(rng.normal(size=p.dim) * 0.3)
+    ours = jax.jit(lambda z: jnp.sum(p.log_likelihood(z, jnp.arange(11))) + p.log_prior(z))(z)
+    arrays = {key: jnp.asarray(value) for key, value in DATA.items()}
+    theirs = jax.jit(lambda z: -potential_energy(gamma_regression, (), arrays, p.unravel(z)))(z)
+    assert float(ours) == pytest.approx(float(theirs), rel=1e-12)
+
+
+def test_subsampled_density_scales_as_numpyros(p, rng):
+    """The batch estimate is the model's own density with its own subsample_size at the same rows."""
+    z = jnp.asarray(rng.normal(size=p.dim) * 0.3)
+    values = p.constrain(z)
+    latent = {site: values[site] for site in p.sites}
+    data = {key: jnp.asarray(value) for key, value in DATA.items()}
+    model, without = handlers.seed(gamma_regression, 3), handlers.block(handlers.seed(gamma_regression, 0), hide=["y"])
+
+    @jax.jit
+    def densities(z, latent):
+        joint, trace = log_density(model, (), {**data, "batch_size": 4}, latent)
+        prior, _ = log_density(without, (), {"x": data["x"]}, latent)
+        index = trace["rows"]["value"]
+        return index, joint - prior, 11 * jnp.mean(p.log_likelihood(z, index))
+
+    index, theirs, ours = densities(z, latent)
+    assert len(index) == 4
+    assert float(ours) == pytest.approx(float(theirs), rel=1e-12)
+
+
+def test_deterministic_sites_come_out(p):
+    values = p.constrain(jnp.zeros(p.dim))
+    assert set(values) == {"scale", "low", "span", "mix", "w", "total"}
+    assert float(values["mix"].sum()) == pytest.approx(1)
+
+
+def test_full_pass_in_chunks(monkeypatch, rng):
+    from lowvar.vi import variational
+
+    p = logistic_regression({"x": X, "y": rng.integers(0, 2, 11)})
+    z = jnp.array([0.5, -1.0, 0.2])
+
+    def both():
+        return jax.jit(lambda z: (p.full_gradient(z), p.full_energy(z)))(z)
+
+    whole, energy = both()
+    monkeypatch.setattr(variational, "_CHUNK", 4)
+    gradient, of_chunks = both()
+    np.testing.assert_allclose(gradient, whole, rtol=1e-12)
+    assert float(of_chunks) == pytest.approx(float(energy), rel=1e-12)
+
+
+def weighted(x, y=None, batch_size=None):
+    w = numpyro.sample("w", dist.Normal(0, 1).expand([3]).to_event(1))
+    with numpyro.plate("rows", x.shape[0], subsample_size=batch_size) as index, handlers.scale(scale=0.1):
+        numpyro.sample("y", dist.Normal(x[index] @ w, 1), obs=None if y is None else y[index])
+
+
+def subsampled(x, y=None, batch_size=None):
+    w = numpyro.sample("w", dist.Normal(0, 1).expand([3]).to_event(1))
+    with numpyro.plate("rows", x.shape[0], subsample_size=batch_size):
+        xs, ys = numpyro.subsample(x, event_dim=1), numpyro.subsample(y, event_dim=0)
+        numpyro.sample("y", dist.Normal(xs @ w, 1), obs=ys)
+
+
+@pytest.mark.parametrize("model", [weighted, subsampled])
+@pytest.mark.parametrize("N", [*(pytest.param(N, marks=pytest.mark.long) for N in (2, 5)), 11])
+def test_scaled_and_subsampled_models(model, N):
+    data = {"x": X[:N], "y": DATA["y"][:N]}
+    p = from_numpyro(model, data)
+    z = jnp.array([0.3, -0.2, 0.1])
+    arrays = {k: jnp.asarray(v) for k, v in data.items()}
+    batches = np.arange(N)[::-1], np.zeros(N, int), np.array([N - 1])
+
+    @jax.jit
+    def densities(z):
+        rows, *others = (p.log_likelihood(z, jnp.asarray(index)) for index in (np.arange(N), *batches))
+        return rows, others, rows.sum() + p.log_prior(z), -potential_energy(model, (), arrays, p.unravel(z))
+
+    rows, others, ours, theirs = jax.tree.map(np.asarray, densities(z))
+    assert ours == pytest.approx(theirs, rel=1e-12)
+    for index, found in zip(batches, others, strict=True):
+        np.testing.assert_allclose(found, rows[index], rtol=1e-12)
+
+
+@pytest.mark.parametrize("scale", [1.0, 5.9, 6.1, 40.0, 2000.0])
+def test_exact_elbo_of_wide_predictors(scale):
+    """The quadrature against a brute-force one, also where the predictor spreads far over the kink."""
+    from lowvar.core.backend import get
+    from lowvar.vi.glm import expected_log_sigmoid
+
+    mean = np.array([0.0, 0.7, -2.0]) * np.array([1.0, scale, scale])
+    t = np.linspace(-10, 10, 2_000_001)
+    weights = np.exp(-(t**2) / 2) / np.exp(-(t**2) / 2).sum()
+    brute = [-(weights @ np.logaddexp(0, -(m + scale * t))) for m in mean]
+    for backend in ("jax", "torch"):
+        ops = get(backend)
+        mean_of_log = ops.jit(lambda mean, sd, ops=ops: expected_log_sigmoid(ops, mean, sd))
+        found = ops.to_numpy(mean_of_log(ops.asarray(mean), ops.asarray(np.full(3, scale))))
+        np.testing.assert_allclose(found, brute, rtol=1e-8, atol=1e-9)
+
+
+def test_a_bad_row_is_named():
+    y = np.array(DATA["y"])
+    y[9] = np.nan
+    with pytest.raises(
+        UserError, match=r"row 9 is (nan|-inf) at the start; 'y' is NaN in 1 places, the first in row 9"
+    ):
+        from_numpyro(gamma_regression, {"x": X, "y": y})
+
+
+def test_a_missing_entry_of_a_group_is_named():
+    u = np.array([0.3, np.nan, 0.1])
+
+    def groups(u, g, y):
+        w = numpyro.sample("w", dist.Normal(0, 1))
+        with numpyro.plate("rows", 11) as index:
+            numpyro.sample("y", dist.Normal(w * u[g[index]], 1), obs=y[index])
+
+    message = r"row 1 is nan at the start; 'u' is NaN in 1 places, the first in row 1"
+    with numpyro.validation_enabled(False), pytest.raises(UserError, match=message):
+        from_numpyro(groups, {"u": u, "g": np.arange(11) % 3, "y": np.zeros(11)})
+
+
+def test_a_missing_entry_that_the_model_handles_is_not_blamed_for_another_row():
+    x, y = np.array(X), np.array(DATA["y"])
+    x[4], y[9] = np.nan, -1.0
+
+    def handled(x, y):
+        w = numpyro.sample("w", dist.Normal(0, 1))
+        with numpyro.plate("rows", 11) as index:
+            rate = jnp.exp(w * jnp.nan_to_num(x[index, 0]))
+            numpyro.sample("y", dist.Gamma(2.0, rate), obs=y[index])
+
+    with pytest.raises(UserError, match=r"row 9 is (nan|-inf) at the start; 'y' is -1"):
+        from_numpyro(handled, {"x": x, "y": y})
+
+
+def test_arrays_of_different_lengths():
+    with pytest.raises(UserError, match="the plate 'rows' has 11 rows, but an array has fewer: x 11, y 7"):
+        from_numpyro(gamma_regression, {"x": X, "y": DATA["y"][:7]})
+
+    def model(x, y):
+        w = numpyro.sample("w", dist.Normal(0, 1))
+        with numpyro.plate("rows", min(x.shape[0], y.shape[0])) as index:
+            numpyro.sample("y", dist.Normal(w * x[index, 0], 1), obs=y[index])
+
+    for longer in ("x", "y"):
+        data = {**DATA, longer: np.concatenate([DATA[longer]] * 2)}
+        told = f"the plate 'rows' has 11 rows, but '{longer}', which its index reads, has 22; give matching rows"
+        with pytest.raises(UserError, match=told):
+            from_numpyro(model, data)
+
+
+def test_nested_data_are_converted_and_checked():
+    def model(d):
+        w = numpyro.sample("w", dist.Normal(0, 1))
+        with numpyro.plate("rows", 11, subsample_size=4) as index:
+            numpyro.sample("y", dist.Normal(w * d["x"][0][index], 1), obs=d["y"][index])
+
+    x, y = X[:, 0], DATA["y"]
+    nested = from_numpyro(model, {"d": {"x": (x,), "y": y}})
+    values = nested.log_likelihood(jnp.ones(1), jnp.arange(11))
+    np.testing.assert_allclose(values, -0.5 * ((y - x) ** 2 + np.log(2 * np.pi)), rtol=1e-5)
+    with pytest.raises(UserError, match=r"rows' has 11 rows, but an array has fewer: d\['x'\]\[0\] 11, d\['y'\] 7"):
+        from_numpyro(model, {"d": {"x": (x,), "y": y[:7]}})
+    with pytest.raises(UserError, match=r"but \"d\['x'\]\[0\]\", which its index reads, has 22"):
+        from_numpyro(model, {"d": {"x": (np.tile(x, 2),), "y": y}})
+
+
+def test_a_sparse_matrix_of_scipy_is_refused():
+    with pytest.raises(UserError, match=r"'x' is a sparse matrix of SciPy.*experimental\.sparse\.BCOO"):
+        from_numpyro(gamma_regression, {**DATA, "x": scipy.sparse.csr_array(X)})
+
+
+def test_longer_arrays_that_the_plate_does_not_pair_are_allowed():
+    def model(table, group, series):
+        w = numpyro.sample("w", dist.Normal(0, 1))
+        with numpyro.plate("rows", 11) as index:
+            numpyro.sample("y", dist.Normal(w * table[group[index]] + series[index], 1), obs=series[index + 1])
+
+    table, series = np.arange(30.0) % 7, np.arange(12.0) % 5
+    for group in (np.arange(11), np.full(11, 11)):
+        assert from_numpyro(model, {"table": table, "group": group, "series": series}).N == 11
+
+
+def test_lengths_of_a_problem_of_the_library():
+    with pytest.raises(UserError, match="x has 11 rows and y 7"):
+        logistic_regression({"x": X, "y": np.ones(7)})
+
+
+def test_sizes_from_a_file_and_wrong_data():
+    def model(x, N, y=None):
+        w = numpyro.sample("w", dist.Normal(0, 1))
+        with numpyro.plate("rows", N) as index:
+            numpyro.sample("y", dist.Normal(w * x[index, 0], 1), obs=y[index])
+
+    assert from_numpyro(model, {**DATA, "N": np.array(11)}).N == 11
+    with pytest.raises(UserError, match="data: 'names' is not an array of numbers"):
+        from_numpyro(gamma_regression, {**DATA, "names": ["a", "b"]})
+    with pytest.raises(UserError, match="data must be a dict"):
+        from_numpyro(gamma_regression, [X])
+
+
+@pytest.mark.parametrize(
+    ("outputs", "inner", "given"),
+    [
+        (2, False, {"batch_size": 4}),
+        pytest.param(3, True, {"batch_size": 11}, marks=pytest.mark.long),
+        *(pytest.param(*one, {}, marks=pytest.mark.long) for one in ((1, True), (2, True), (3, False))),
+    ],
+    ids=str,
+)
+def test_a_fixed_plate_inside_the_data_plate(outputs, inner, given, rng):
+    """Its sum belongs to the row, and a latent site in it to the prior."""
+    y = rng.normal(size=(11, outputs))
+
+    def model(x, y, batch_size=None):
+        fixed = numpyro.plate("a fixed one", outputs, dim=-1 if inner else -2)
+        with fixed:
+            sd = numpyro.sample("sd", dist.LogNormal(0, 1).expand([outputs] if inner else [outputs, 1]))
+        w = numpyro.sample("w", dist.Normal(0, 1).expand([3, outputs]).to_event(2))
+        with numpyro.plate("rows", 11, subsample_size=batch_size, dim=-2 if inner else -1) as index, fixed:
+            mean = x[index] @ w
+            if inner:
+                numpyro.sample("y", dist.Normal(mean, sd[None, :]), obs=y[index])
+            else:
+                numpyro.sample("y", dist.Normal(mean.T, sd), obs=y[index].T)
+
+    p = from_numpyro(model, {"x": X, "y": y, **given})
+    assert (p.N, p.plate, p.dim) == (11, "rows", 4 * outputs)
+    z, index = 0.3 * rng.normal(size=p.dim), np.array([3, 0, 7, 3])
+    u, w = z[:outputs], z[outputs:].reshape(3, outputs)  # u: log sd
+
+    def normal(x, mean, sd):
+        return -0.5 * ((x - mean) / sd) ** 2 - np.log(sd) - 0.5 * np.log(2 * np.pi)
+
+    rows = normal(y, X @ w, np.exp(u)).sum(axis=1)
+    found, of_prior = jax.jit(lambda z: (p.log_likelihood(z, jnp.asarray(index)), p.log_prior(z)))(z)
+    np.testing.assert_allclose(found, rows[index], rtol=1e-12)
+    prior = normal(u, 0.0, 1.0).sum() + normal(w, 0.0, 1.0).sum()
+    assert float(of_prior) == pytest.approx(prior, rel=1e-12)
+
+
+def discrete(x, y=None):
+    k = numpyro.sample("k", dist.Bernoulli(0.5))
+    with numpyro.plate("data", 11) as index:
+        numpyro.sample("y", dist.Normal(k, 1), obs=y[index])
+
+
+def bad_support(x, y=None):
+    w = numpyro.sample("w", dist.Normal(0, 1))
+    with numpyro.plate("data", 11) as index:
+        numpyro.sample("y", dist.Gamma(2.0, jnp.exp(w)), obs=y[index] - 100.0)
+
+
+def nan_prior(x, y=None):
+    w = numpyro.sample("w", dist.Normal(jnp.nan, 1))
+    with numpyro.plate("data", 11) as index:
+        numpyro.sample("y", dist.Normal(w, 1), obs=y[index])
+
+
+def improper(x, y=None):
+    w = numpyro.sample("w", dist.Normal(0, 1))
+    numpyro.factor("extra", jnp.log(w - w))
+    with numpyro.plate("data", 11) as index:
+        numpyro.sample("y", dist.Normal(w, 1), obs=y[index])
+
+
+NUMBERS = np.arange(11.0)
+
+
+def outside(x, y):
+    w = numpyro.sample("w", dist.Normal(0, 1))
+    with numpyro.plate("data", 11) as index:
+        numpyro.sample("y", dist.Normal(w * NUMBERS[index], 1), obs=y[index])
+
+
+def of_numpy(x, y):
+    w = numpyro.sample("w", dist.Normal(0, 1).expand([X.shape[1]]).to_event(1))
+    with numpyro.plate("data", 11, subsample_size=5) as index:
+        numpyro.sample("y", dist.Normal(np.exp(x[index] @ w), 1), obs=y[index])
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (outside, "index of a NumPy array that is not in data, .* give it in data, .*shape int32.7..$"),
+        (of_numpy, "by a NumPy function, for which use that of jax.numpy; or"),
+        (discrete, "latent site 'k' is discrete"),
+        (bad_support, "row 0 is (nan|-inf) at the start; 'y' is .* outside the support of Gamma"),
+        (nan_prior, "nan_prior: Normal distribution got invalid loc parameter"),
+        (improper, "the log prior is (nan|-inf) at the start"),
+        (lambda z: None, "does not accept these data"),
+    ],
+)
+def test_unsuitable_models(model, message):
+    with pytest.raises(UserError, match=message):
+        from_numpyro(model, DATA)
+
+
+@pytest.mark.parametrize(
+    ("make", "y"),
+    [
+        (lambda w: dist.Bernoulli(logits=w), 1 + np.arange(11) % 2),
+        (lambda w: dist.Categorical(logits=jnp.stack([w, 0.0 * w, -w], -1)), 1 + np.arange(11) % 3),
+        (lambda w: dist.Poisson(jnp.exp(w)), np.arange(11) + 0.5),
+    ],
+)
+@pytest.mark.parametrize("plate", [True, False])
+def test_observations_outside_the_support_are_named(make, y, plate):
+    def model(labels):
+        w = numpyro.sample("w", dist.Normal(0, 1))
+        if not plate:
+            numpyro.sample("seen", make(jnp.full(11, w)).to_event(1), obs=labels)
+            return
+        with numpyro.plate("data", 11) as index:
+            numpyro.sample("seen", make(jnp.full(len(index), w)), obs=labels[index])
+
+    with pytest.raises(UserError, match=r"'seen' is .*outside the support") as refusal:
+        from_numpyro(model, {"labels": y})
+    assert "init" not in str(refusal.value)
+
+
+def test_labels_can_be_missing_from_the_catalogue_model():
+    """The catalogue's model also predicts: without labels it samples them."""
+    trace = handlers.trace(handlers.seed(logistic_model, 0)).get_trace(x=X)
+    assert trace["y"]["value"].shape == (11,)
+
+
+def test_log_densities_of_numpyro_that_are_float64_are_cast(rng):
+    """Under x64, NumPyro's Poisson gives float64 for rates and counts in float32."""
+    y = jnp.asarray(rng.poisson(2.0, 12), jnp.float32)
+
+    def counts(y, batch_size=None):
+        log_rate = numpyro.sample("log_rate", dist.Normal(jnp.float32(0), 1))
+        with numpyro.plate("data", y.shape[0], subsample_size=batch_size) as index:
+            numpyro.sample("y", dist.Poisson(jnp.exp(log_rate)), obs=y[index])
+
+    problem = from_numpyro(counts, {"y": y})
+    eps = jnp.zeros((2, 1), jnp.float32)
+    params = {block: jnp.asarray(value, problem.dtype) for block, value in problem.start.items()}
+    of_rows = jax.eval_shape(problem.log_likelihood, jnp.zeros(1, jnp.float32), jnp.arange(3))
+    assert of_rows.dtype == jnp.float32
+    assert np.isfinite(jax.jit(problem.elbo)(params, eps)[0])
+
+
+@pytest.mark.parametrize("rows_of", [lambda i: i + 0, lambda i: jnp.minimum(i, 11)])
+def test_an_array_that_is_too_short_is_noticed_under_a_computed_index(rows_of):
+    def line(x, y, batch_size=None):
+        w = numpyro.sample("w", dist.Normal(0.0, 3.0))
+        with numpyro.plate("data", 12, subsample_size=batch_size) as index:
+            numpyro.sample("y", dist.Normal(w * x[rows_of(index)], 1.0), obs=y[index])
+
+    with pytest.raises(UserError, match="the plate 'data' has 12 rows, but an array has fewer: x 11, y 12"):
+        from_numpyro(line, {"x": np.arange(11.0), "y": np.arange(12.0)})

@@ -1,0 +1,240 @@
+"""Plates of every kind: the density is the model's own on all rows, and the user is told what is subsampled."""
+
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from numpyro.infer.util import potential_energy
+
+import lowvar
+from lowvar.errors import UserError
+from lowvar.vi.numpyro.model import from_numpyro
+from lowvar.vi.numpyro.plate import data_plate
+from lowvar.vi.numpyro.trace import AllRows, prototype
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(11, 3))
+DATA = {"x": X, "y": RNG.gamma(2.0, size=11)}
+SEEN = np.arange(11) % 3 > 0
+
+
+def both_indexed(x, y=None):
+    w = numpyro.sample("w", dist.Normal(0, 1))
+    with numpyro.plate("rows", 11, dim=-2) as i, numpyro.plate("columns", 3, dim=-1) as j:
+        numpyro.sample("y", dist.Normal(w, 1), obs=x[i][:, j])
+
+
+def both_subsampled(x, y=None):
+    w = numpyro.sample("w", dist.Normal(0, 1))
+    with numpyro.plate("rows", 11, 4, dim=-2) as i, numpyro.plate("columns", 3, 2, dim=-1) as j:
+        numpyro.sample("y", dist.Normal(w, 1), obs=x[i][:, j])
+
+
+def one_apart(x, y=None):
+    w = numpyro.sample("w", dist.Normal(0, 1))
+    with numpyro.plate("first", 11, 4) as index:
+        numpyro.sample("y", dist.Normal(w, 1), obs=y[index])
+    with numpyro.plate("second", 11):
+        numpyro.sample("again", dist.Normal(w, 1), obs=y)
+
+
+def no_plate(x, y=None):
+    w = numpyro.sample("w", dist.Normal(0, 1))
+    numpyro.sample("y", dist.Normal(w * x[:, 0], 1).to_event(1), obs=y)
+
+
+def two_plates(x, y=None):
+    w = numpyro.sample("w", dist.Normal(0, 1))
+    with numpyro.plate("first", 11):
+        numpyro.sample("y", dist.Normal(w, 1), obs=y)
+    with numpyro.plate("second", 11):
+        numpyro.sample("again", dist.Normal(w, 1), obs=y)
+
+
+def not_indexed(x, y=None):
+    w = numpyro.sample("w", dist.Normal(0, 1))
+    with numpyro.plate("data", 11):
+        numpyro.sample("y", dist.Normal(w, 1), obs=y)
+
+
+def local_latent(x, y=None):
+    with numpyro.plate("data", 11) as index:
+        u = numpyro.sample("u", dist.Normal(0, 1))
+        numpyro.sample("y", dist.Normal(u, 1), obs=y[index])
+
+
+def local_positive(x, y=None, batch_size=None):
+    """A local site with a Jacobian and a parent, in two plates."""
+    spread = numpyro.sample("spread", dist.HalfNormal(1.0))
+    with numpyro.plate("data", 11, batch_size, dim=-2) as index:
+        with numpyro.plate("outputs", 2, dim=-1):
+            rate = numpyro.sample("rate", dist.Gamma(2.0, spread))
+        numpyro.sample("y", dist.Exponential(rate.sum(-1, keepdims=True)), obs=y[index][:, None])
+
+
+def local_vector(x, y=None, batch_size=None):
+    with numpyro.plate("data", 11, batch_size) as index:
+        mix = numpyro.sample("mix", dist.Dirichlet(jnp.ones(3)))
+        numpyro.sample("y", dist.Gamma(2.0, 2.0 / (jnp.abs(x[index]) * mix).sum(-1)), obs=y[index])
+
+
+def masked(x, y=None, batch_size=None):
+    """Missing labels, which nothing depends on; discrete."""
+    w = numpyro.sample("w", dist.Normal(0, 1))
+    with numpyro.plate("data", 11, subsample_size=batch_size) as index:
+        labels = (y > 1.5).astype(int)
+        numpyro.sample(
+            "label", dist.Bernoulli(logits=w * x[index, 0]), obs=labels[index], obs_mask=jnp.array(SEEN)[index]
+        )
+
+
+def imputed(x, y=None, batch_size=None):
+    """Missing values of a feature, which the likelihood depends on: local latent variables."""
+    w = numpyro.sample("w", dist.Normal(0, 1))
+    with numpyro.plate("data", 11, subsample_size=batch_size) as index:
+        feature = numpyro.sample("feature", dist.Normal(0, 1), obs=x[index, 0], obs_mask=jnp.array(SEEN)[index])
+        numpyro.sample("y", dist.Normal(w * feature, 1), obs=y[index])
+
+
+CASES = {
+    no_plate: ("", 1, "every step uses all rows"),
+    two_plates: ("", 1, "every step uses all rows"),
+    not_indexed: ("", 1, "every step uses all rows"),
+    one_apart: ("first", 11, "'second' is evaluated in full in every step"),
+    both_indexed: ("rows", 11, "those of the plate 'rows' (11); 'columns' is evaluated in full"),
+    both_subsampled: ("rows", 11, "give a subsample_size to it alone"),
+    local_latent: ("data", 11, None),
+    local_positive: ("data", 11, None),
+    local_vector: ("data", 11, None),
+    imputed: ("data", 11, None),
+}
+
+
+SIMPLER = (
+    two_plates,
+    local_latent,
+    local_positive,
+    local_vector,
+)  # than others of the cases or, the third, `counts`: long
+
+
+@pytest.mark.parametrize(
+    "model",
+    [pytest.param(one, marks=pytest.mark.long if one in SIMPLER else (), id=one.__name__) for one in CASES],
+)
+def test_density_is_numpyros(model):
+    plate, N, remark = CASES[model]
+    with jax.numpy_rank_promotion("allow"):  # for NumPyro's simplex
+        check_density(model, plate, N, remark)
+
+
+def check_density(model, plate, N, remark):
+    p = from_numpyro(model, DATA)
+    assert (p.plate, p.N) == (plate, N)
+    assert remark is None if not p.remarks else remark in p.remarks[0]
+    z = jnp.asarray(0.3 * np.random.default_rng(10).normal(size=p.dim))
+    likelihood, prior = jax.jit(p.log_likelihood), float(jax.jit(p.log_prior)(z))
+    rows = likelihood(z, jnp.arange(N))
+    arrays = {key: jnp.asarray(value) for key, value in DATA.items()}
+    theirs = jax.jit(lambda z: -potential_energy(AllRows(model), (), arrays, p.unravel(z)))(z)
+    assert float(rows.sum()) + prior == pytest.approx(float(theirs), rel=1e-10)
+    index, weight = jnp.array([N - 1, 0, 0]), jnp.linspace(0.1, 0.3, 3)
+    for some in (index, jnp.array([N // 2])):
+        np.testing.assert_allclose(likelihood(z, some), rows[some], rtol=1e-12)
+    parts = -N * float((weight * rows[index]).sum()) - prior  # both terms come from one run of the model
+    assert float(jax.jit(p.energy)(z, index, weight)) == pytest.approx(parts, rel=1e-10)
+    assert set(p.constrain(z)) >= set(p.latent)
+
+
+def test_missing_labels_are_left_out():
+    p = from_numpyro(masked, DATA)
+    assert (p.latent, p.plate) == (("w",), "data")
+    z = jnp.array([0.7])
+    labels = DATA["y"] > 1.5
+    rows = -np.logaddexp(0, np.where(labels, -1, 1) * 0.7 * X[:, 0])
+    np.testing.assert_allclose(jax.jit(p.log_likelihood)(z, jnp.arange(11)), np.where(SEEN, rows, 0), rtol=1e-12)
+
+
+def fitted(model, data, **options):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return lowvar.fit(model, data, khat_samples=0, elbo_samples=20, progress=False, **options)
+
+
+@pytest.mark.long  # test_local_latent_fits.py compares the ELBO with the best one
+def test_local_latents_are_fitted_and_predicted(rng):
+    """``u_n ~ N(m, 1)``, ``y_n ~ N(u_n, 1)``: their posterior given ``m`` has variance 1/2."""
+    y = 2 + rng.normal(size=40) * np.sqrt(2)
+
+    def model(y=None, batch_size=None):
+        m = numpyro.sample("m", dist.Normal(0, 3))
+        with numpyro.plate("data", 40, subsample_size=batch_size) as index:
+            u = numpyro.sample("u", dist.Normal(m, 1))
+            numpyro.sample("y", dist.Normal(u, 1), obs=None if y is None else y[index])
+
+    settings = {"num_steps": 2000, "step_size": 0.03, "schedule": {"kind": "step", "beta": 0.5, "r": 500}}
+    found = fitted(model, {"y": y}, batch_size=10, **settings)
+    # the best factorised Gaussian has the posterior's means, and its conditional variances
+    precision = 1 / 9 + 40 / 2
+    m = y.sum() / 2 / precision
+    np.testing.assert_allclose(found.params["m_auto_loc"], m, atol=0.1)
+    np.testing.assert_allclose(found.params["u_auto_loc"], (y + m) / 2, atol=0.15)
+    np.testing.assert_allclose(found.params["u_auto_scale"], np.sqrt(0.5), rtol=0.2)
+    assert found.sample(3)["u"].shape == (3, 40)
+    params = {name: jnp.asarray(value) for name, value in found.params.items()}
+    with jax.numpy_rank_promotion("allow"):
+        theirs = found.guide.sample_posterior(jax.random.key(0), params, sample_shape=(200,))["u"]
+    np.testing.assert_allclose(theirs.mean(0), (y + m) / 2, atol=0.4)
+
+
+def test_all_rows_in_every_step():
+    found = fitted(no_plate, DATA, num_steps=100, step_size=0.05)
+    assert any("every step uses all rows" in note for note in found.notes)
+    with pytest.raises(UserError, match=r"batch_size 5: leave it out; .* there is no data plate"):
+        fitted(no_plate, DATA, num_steps=3, batch_size=5)
+
+
+@pytest.mark.parametrize("rows", ["one draw", "independent", "a factor"])
+def test_a_plate_is_advised_where_rows_are_independent(rows):
+    """Not for one draw of a multivariate distribution, as of a Gaussian process."""
+
+    def model(y):
+        w = numpyro.sample("w", dist.Normal(0, 1))
+        if rows == "one draw":
+            numpyro.sample("y", dist.MultivariateNormal(w * jnp.ones(5), jnp.eye(5)), obs=y)
+        elif rows == "independent":
+            numpyro.sample("y", dist.Normal(w * jnp.ones(5), 1).to_event(1), obs=y)
+        else:
+            numpyro.factor("y", dist.Normal(w, 1).log_prob(y).sum())
+
+    data = {"y": np.arange(5.0)}
+    remark = data_plate(model, data, prototype(model, data, "model"), "model")[2]
+    assert "every step uses all rows" in remark
+    assert ("for mini-batches write" in remark) == (rows != "one draw")
+
+
+def test_entries_without_a_plate_are_not_paired_with_all_others():
+    def line(x, y):
+        w = numpyro.sample("w", dist.Normal(0, 1))
+        numpyro.sample("y", dist.Normal(w * x, 1), obs=y)
+
+    message = r"shape \(5, 1\) and its distribution \(5,\), .* such as y\[:, 0\]"
+    with jax.numpy_rank_promotion("allow"), pytest.raises(UserError, match=message):
+        from_numpyro(line, {"x": np.ones(5), "y": np.ones((5, 1))})
+    with pytest.raises(UserError, match=r"line: the model fails \(TypeError: .*incompatible shapes"):
+        from_numpyro(line, {"x": np.ones(5), "y": np.ones(4)})
+
+
+@pytest.mark.long
+def test_without_a_plate_there_is_no_noise_of_subsampling():
+    table = lowvar.decompose(
+        no_plate, DATA, num_steps=100, step_size=0.05, estimators=["naive", "cv"], replicates=4, progress=False
+    ).table
+    parts = table[table["block"] == "mu"].set_index(["method", "source"])["variance"]
+    assert parts["naive", "subsampling"] == parts["naive", "interaction"] == 0
+    assert parts["naive", "monte_carlo"] > 0
+    assert parts["cv", "total"] < 1e-6 * parts["naive", "total"]  # the log density is quadratic

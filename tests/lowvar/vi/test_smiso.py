@@ -1,0 +1,226 @@
+"""SMISO is the iteration that the paper prints, in both backends and with both tables."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lowvar.core import backend as backends
+from lowvar.core.gaussian import independent
+from lowvar.core.keys import named_key
+from lowvar.errors import UserError
+from lowvar.vi.batches import fixed, iid, reshuffled
+from lowvar.vi.estimators import OWN
+from lowvar.vi.run import engine
+from lowvar.vi.run.settings import Method, Settings
+from lowvar.vi.sampler import Noise, sampler
+from lowvar.vi.smiso import smiso
+from lowvar_studies.models.logistic_regression import problem as logistic_regression
+
+N, DIM, BATCH = 11, 3, 4  # the last batch has three rows
+ALPHA, GAMMA, EPOCHS = 0.9, 0.3, 4
+
+
+def data(dtype=np.float64):
+    rng = np.random.default_rng(3)
+    return {"x": rng.normal(size=(N, DIM)).astype(dtype), "y": rng.integers(0, 2, N).astype(np.int32)}
+
+
+def start(backend="jax", dtype=np.float64):
+    rng = np.random.default_rng(4)
+    values = {"mu": rng.normal(size=DIM), "log_sigma": -1 + 0.1 * rng.normal(size=DIM)}
+    return {block: backends.get(backend).asarray(value.astype(dtype)) for block, value in values.items()}
+
+
+def gradient(w, n, eps):
+    """``grad f(w; n, eps)`` of logistic regression with a standard normal prior, by hand."""
+    x, sign = data()["x"][n], 2 * data()["y"][n] - 1
+    sigma = np.exp(w[DIM:])
+    z = w[:DIM] + sigma * eps
+    of_z = -N * sign * x / (1 + np.exp(sign * (x @ z))) + z
+    return np.concatenate([of_z, of_z * sigma * eps - 1])
+
+
+def plain(noise, alpha=ALPHA, gamma=GAMMA):
+    """Eqs. 18, 19 and 24, with a table of all rows: the means after each epoch."""
+    mean = np.concatenate([np.asarray(value) for value in start().values()])
+    table, means = np.tile(mean, (N, 1)), []
+    for epoch in noise:
+        for index, rows, eps in zip(epoch.index, epoch.rows, epoch.eps, strict=True):
+            new = {
+                n: (1 - alpha) * table[n]
+                + alpha * (mean - gamma * np.mean([gradient(mean, n, e) for e in eps], axis=0))
+                for n in np.asarray(index)[: int(rows)]
+            }
+            mean = mean + sum(new[n] - table[n] for n in new) / N
+            for n, iterate in new.items():
+                table[n] = iterate
+        means.append(mean)
+    return np.array(means)
+
+
+def noise_of(draw, epochs=EPOCHS):
+    return [draw.epoch(jax.random.fold_in(named_key(0, "smiso"), k)) for k in range(epochs)]
+
+
+def run(batches, backend="jax", dtype=np.float64, points=1, epochs=EPOCHS, **options):
+    """Means after each epoch, and the last state."""
+    p, ops = logistic_regression(data(dtype), backend), backends.get(backend)
+    draw = sampler(batches, independent(points), DIM, dtype)
+    solver = smiso(p, draw, GAMMA, **options)
+    state, means = solver.init(start(backend, dtype)), []
+    epoch = jax.jit(solver.epoch) if backend == "jax" else solver.epoch
+    for noise in noise_of(draw, epochs):
+        noise = noise if backend == "jax" else Noise(*(ops.asarray(np.asarray(part)) for part in noise))
+        state = epoch(state, noise)
+        params = ops.to_numpy(state.params)
+        means.append(np.concatenate([params["mu"], params["log_sigma"]]))
+    return np.array(means), solver, state
+
+
+@pytest.mark.parametrize("points", [1, 2])
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+@pytest.mark.parametrize(
+    ("draw", "table"),
+    [(reshuffled, "rows"), pytest.param(fixed, "rows", marks=pytest.mark.long), (fixed, "batches")],
+)
+def test_it_is_the_printed_iteration(draw, table, backend, points):
+    expected = plain(noise_of(sampler(draw(N, BATCH), independent(points), DIM, np.float64)))
+    means, solver, state = run(draw(N, BATCH), backend, points=points, table=table)
+    np.testing.assert_allclose(means, expected, rtol=1e-10)
+    assert np.abs(expected - expected[0]).max() > 0.01
+    slots = {"rows": N, "batches": 3}[table]
+    assert solver.slots == slots
+    assert state.table["mu"].shape == (slots, DIM)
+    assert solver.table_bytes == slots * 2 * DIM * 8
+
+
+def test_other_alpha_and_the_default_table():
+    draw = sampler(reshuffled(N, BATCH), independent(), DIM, np.float64)
+    means, _, state = run(reshuffled(N, BATCH), alpha=0.5)
+    np.testing.assert_allclose(means, plain(noise_of(draw), alpha=0.5), rtol=1e-10)
+    assert state.table["mu"].shape == (N, DIM)
+    assert run(fixed(N, BATCH), epochs=1)[2].table["mu"].shape == (3, DIM)
+
+
+def test_the_mean_of_a_step_goes_down_the_gradient():
+    """From a table of one vector, a step is one of SGD with step size ``alpha B gamma / N``."""
+    p, draw = logistic_regression(data()), sampler(reshuffled(N, BATCH), independent(), DIM, np.float64)
+    solver, w = smiso(p, draw, GAMMA), start()
+    noise = jax.tree.map(lambda leaf: leaf[0], noise_of(draw)[0])
+    state = jax.jit(solver.step)(solver.begin_epoch(solver.init(w)), noise)
+    g = jax.jit(p.objective_gradient)(w, noise)
+    for block in w:
+        np.testing.assert_allclose(state.params[block], w[block] - ALPHA * BATCH * GAMMA / N * g[block], rtol=1e-12)
+
+
+@pytest.mark.parametrize("draw", [reshuffled, fixed])
+def test_the_mean_is_that_of_the_table(draw):
+    """By rows, the short batch included; along an epoch too, where the table of batches is being written."""
+    p, made = logistic_regression(data()), sampler(draw(N, BATCH), independent(), DIM, np.float64)
+    solver = smiso(p, made, GAMMA)
+    state = jax.jit(solver.epoch)(solver.init(start()), noise_of(made)[0])
+    noise = noise_of(made)[1]
+    before = state = solver.begin_epoch(state)
+    step = jax.jit(solver.step)
+    for t in range(3):
+        state = step(state, jax.tree.map(lambda leaf: leaf[t], noise))
+    along, after = state.params, solver.end_epoch(state, noise.index)
+    weight = np.full(N, 1 / N) if draw is reshuffled else np.array([4, 4, 3]) / N
+    for block in along:
+        np.testing.assert_allclose(along[block], weight @ np.asarray(after.table[block]), rtol=1e-12)
+        np.testing.assert_allclose(after.params[block], along[block], rtol=1e-12)
+        assert np.abs(after.table[block] - before.table[block]).min() > 0
+
+
+def test_oracles_of_a_run():
+    _, solver, _ = run(fixed(N, BATCH), points=2, epochs=1)
+    assert solver.oracles_of_run(1, N, 2) == (2 * N, 0)
+    assert solver.oracles_of_run(np.array([0, 3]), N, 2).hvps.tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+def test_float32(backend):
+    means, _, state = run(fixed(N, BATCH), backend, np.float32)
+    assert means.dtype == np.float32
+    assert all("float32" in str(leaf.dtype) for leaf in (*state.table.values(), *state.params.values()))
+    assert np.isfinite(means).all()
+
+
+def test_a_table_of_batches_is_written_in_place():
+    """The loop of an epoch has no copy of the table in it: bytes accessed by a step do not grow with it."""
+    p = logistic_regression({"x": np.ones((64, DIM)), "y": np.arange(64) % 2})
+
+    def copies(size):
+        draw = sampler(fixed(64, size), independent(), DIM, np.float64)
+        solver = smiso(p, draw, GAMMA)
+        state = jax.eval_shape(lambda w: solver.begin_epoch(solver.init(w)), start())
+        noise = jax.eval_shape(lambda: draw.epoch(jax.random.key(0)))
+
+        def loop(state, noise):
+            return backends.get("jax").scan_or_loop(lambda state, noise: solver.step(state, noise), state, noise)
+
+        text = jax.jit(loop, donate_argnums=0).lower(state, noise).compile().as_text()
+        body = max((part for part in text.split("\n\n") if "dynamic-update-slice" in part), key=len)
+        return [line for line in body.splitlines() if " copy(" in line and f"[{64 // size},{DIM}]" in line]
+
+    assert copies(4) == []
+
+
+def test_runs_of_the_engine():
+    """Mapped over step sizes and repetitions, as one program: the single runs; and both backends."""
+    method, grid = Method("smiso"), (0.3, 0.01)
+    p = logistic_regression(data())
+
+    def ends(p, **settings):
+        spec = Settings(batch_size=BATCH, epochs=3, batches="fixed", **settings)
+        runs = engine.build(p, method, spec, seed=0, name="smiso")
+        state = runs.advance(runs.init(), 0, 3)
+        return np.concatenate([backends.get(p.backend.name).to_numpy(part.params)["mu"] for part in state], axis=1)
+
+    together = ends(p, step_sizes=grid, repetitions=2)
+    assert together.shape == (2, 2, DIM)
+    np.testing.assert_allclose(ends(p, step_sizes=grid[1:])[0, 0], together[1, 0], rtol=1e-12)
+    by_torch = ends(logistic_regression(data(), "torch"), step_sizes=grid, repetitions=2)
+    np.testing.assert_allclose(by_torch, together, rtol=1e-10)
+
+
+def test_what_it_refuses():
+    p = logistic_regression(data())
+
+    def made(batches, step_size=GAMMA, **options):
+        return smiso(p, sampler(batches, independent(), DIM, np.float64), step_size, **options)
+
+    with pytest.raises(UserError, match="table 'batches' needs fixed batches, not 'reshuffled'"):
+        made(reshuffled(N, BATCH), table="batches")
+    with pytest.raises(UserError, match="'iid' batches; they must cover an epoch"):
+        made(iid(N, BATCH))
+    with pytest.raises(UserError, match="unknown table 'row'"):
+        made(reshuffled(N, BATCH), table="row")
+    for alpha in (0, 1.1, float("nan")):
+        with pytest.raises(UserError, match="alpha"):
+            made(reshuffled(N, BATCH), alpha=alpha)
+    for step_size in (0.0, float("nan")):
+        with pytest.raises(UserError, match="step size"):
+            made(reshuffled(N, BATCH), step_size)
+
+
+def test_it_is_registered():
+    assert OWN.get("smiso") is smiso
+
+
+@pytest.mark.parametrize(("rows", "size"), [(11, 4), (12, 4), (5, 5), (3, 1)])
+def test_fixed_batches(rows, size):
+    batches = fixed(rows, size)
+    epochs = [np.asarray(batches.draw(jax.random.key(k))) for k in range(6)]
+    real = np.arange(size) < np.asarray(batches.rows)[:, None]
+    for index in epochs:
+        assert index.shape == (batches.steps, size)
+        assert index.dtype == np.int32
+        assert sorted(index[real]) == list(range(rows))
+        assert (np.where(real, index[:, :1], index)[~real] == np.broadcast_to(index[:, :1], index.shape)[~real]).all()
+    assert all(sorted(map(tuple, index)) == sorted(map(tuple, epochs[0])) for index in epochs)
+    if rows // size > 2:
+        assert len({tuple(index.ravel()) for index in epochs}) > 1  # in another order
+    assert (batches.covers, batches.same, reshuffled(rows, size).same) == (True, True, False)
+    assert jnp.asarray(fixed(rows, size).draw(jax.random.key(0)) == epochs[0]).all()  # cut alike every time

@@ -1,0 +1,254 @@
+import itertools
+import os
+import re
+import socket
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from lowvar.errors import UserError
+from lowvar_studies.datasets import download
+from lowvar_studies.datasets.catalogue import get
+from lowvar_studies.datasets.fetch import fetch, verify
+
+ADVICE = r"set LOWVAR_DATA_MIRROR to a folder that has uci/tiny\.csv, or put the file at .*raw/uci/tiny\.csv$"
+
+
+@pytest.fixture
+def raw(tmp_path):
+    return tmp_path / "raw"
+
+
+def files(folder):
+    return sorted(str(p.relative_to(folder)) for p in Path(folder).rglob("*") if not p.is_dir())
+
+
+def put(folder, content):
+    path = folder / "uci/tiny.csv"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(content)
+    return path
+
+
+def refused(message, dataset, raw, **options):
+    with pytest.raises(UserError, match=message) as caught:
+        fetch(dataset, raw, pause=0.01, **options)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_downloads_once_and_then_only_checks(server, make, raw, body):
+    server.says((200, body))
+    dataset = make(server.url)
+    assert fetch(dataset, raw) == [raw / "uci/tiny.csv"]
+    assert fetch(dataset, str(raw)) == [raw / "uci/tiny.csv"]
+    assert (raw / "uci/tiny.csv").read_bytes() == body
+    assert server.requests == ["/uci/tiny.csv"]
+    assert files(raw) == ["uci/tiny.csv"]
+    assert verify(dataset, raw) == {"uci/tiny.csv": dataset.files[0].sha256}
+
+
+@pytest.mark.parametrize("fault", [(503, b"busy"), (200, b"0.5,0,no", 900), (429, b"slow down")])
+def test_a_fault_of_the_network_is_tried_again(server, make, raw, body, fault):
+    server.says(fault, (200, body))
+    fetch(make(server.url), raw, pause=0.01)
+    assert len(server.requests) == 2
+    assert files(raw) == ["uci/tiny.csv"]
+    assert (raw / "uci/tiny.csv").read_bytes() == body
+
+
+def test_wrong_hash_of_the_download(server, make, raw, body):
+    server.says((200, b"x" + body[1:]))
+    message = refused(ADVICE, make(server.url), raw)
+    assert f"the download has {len(body)} bytes with sha256" in message
+    assert f"it should have {len(body)} bytes with sha256 {make().files[0].sha256}" in message
+    assert f"from {server.url}/uci/tiny.csv" in message
+    assert len(server.requests) == 1
+    assert files(raw) == []
+
+
+def test_truncated_download(server, make, raw, body):
+    server.says((200, body[:5000], len(body)))
+    message = refused(ADVICE, make(server.url), raw)
+    assert "the download broke off after " in message
+    assert f" of {len(body)} bytes" in message
+    assert len(server.requests) == 3
+    assert files(raw) == []
+
+
+def test_a_download_stops_at_the_size_of_the_file(server, make, raw, body):
+    """A server that sends 400 MB for a file of some kilobytes."""
+    server.says((200, (bytes(1 << 20) for _ in range(400)), 400 << 20))
+    message = refused(ADVICE, make(server.url), raw)
+    assert f"the server sends more than the {len(body)} bytes of the file" in message
+    assert len(server.requests) == 1
+    assert server.sent < 50 << 20
+    assert files(raw) == []
+
+
+def test_a_download_that_stalls_or_trickles_is_given_up(server, make, raw, body, monkeypatch):
+    def trickle(pause):
+        for i in range(len(body)):
+            time.sleep(pause)
+            yield body[i : i + 1]
+
+    monkeypatch.setattr(download, "_TIMEOUT", 0.3)
+    server.says((200, trickle(0.05), len(body)))
+    message = refused(ADVICE, make(server.url), raw, attempts=1)
+    assert re.search(rf"slower than 1 kB a second after \d+ of {len(body)} bytes", message)
+    server.says((200, itertools.chain([body[:500]], trickle(2)), len(body)))
+    message = refused(ADVICE, make(server.url), raw, attempts=1)
+    assert re.search(rf"the download stalled after 500 of {len(body)} bytes: nothing came for", message)
+    assert files(raw) == []
+
+
+def test_a_connection_that_is_reset_is_tried_again(server, make, raw, body):
+    server.says(("reset", b""), (200, body))
+    fetch(make(server.url), raw, pause=0.01)
+    server.says(("reset", b""))
+    (raw / "uci/tiny.csv").unlink()
+    assert "the server broke off the connection" in refused(ADVICE, make(server.url), raw)
+    assert files(raw) == []
+
+
+def test_truncated_download_of_a_server_that_claims_it_whole(server, make, raw, body):
+    server.says((200, body[:5000]))
+    assert "the download has 5000 bytes" in refused(ADVICE, make(server.url), raw)
+    assert files(raw) == []
+
+
+@pytest.mark.parametrize(("status", "requests"), [(404, 1), (403, 1), (500, 3)])
+def test_refusal_of_the_server(server, make, raw, status, requests):
+    server.says((status, b"<html>no</html>"))
+    message = refused(ADVICE, make(server.url), raw)
+    assert f"cannot fetch uci/tiny.csv from {server.url}/uci/tiny.csv: the server answered {status} " in message
+    assert len(server.requests) == requests
+    assert files(raw) == []
+
+
+def test_no_server_and_not_in_the_mirror(make, raw, tmp_path, monkeypatch):
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with socket.socket() as held:  # bound but not listening: a connection is refused
+        held.bind(("127.0.0.1", 0))
+        dataset = make(f"http://127.0.0.1:{held.getsockname()[1]}")
+        message = refused(ADVICE, dataset, raw, mirror=tmp_path / "mirror")
+    assert "no connection to the server (the mirror " in message
+    assert "mirror does not have it)" in message
+    assert files(tmp_path) == []
+
+
+@pytest.mark.parametrize("how", ["argument", "environment"])
+def test_mirror_is_looked_in_first(make, raw, tmp_path, body, monkeypatch, how):
+    put(tmp_path / "mirror", body).chmod(0o444)
+    if how == "environment":
+        monkeypatch.setenv("LOWVAR_DATA_MIRROR", str(tmp_path / "mirror"))
+    paths = fetch(make(), raw, mirror=tmp_path / "mirror" if how == "argument" else None)
+    assert [path.read_bytes() for path in paths] == [body]
+    assert stat.S_IMODE(paths[0].stat().st_mode) & stat.S_IWUSR
+    assert files(raw) == ["uci/tiny.csv"]
+
+
+def test_what_the_mirror_lacks_is_downloaded(server, make, raw, tmp_path, body):
+    server.says((200, body))
+    fetch(make(server.url), raw, mirror=tmp_path / "mirror")
+    assert len(server.requests) == 1
+
+
+def test_empty_variable_is_no_mirror(server, make, raw, body, monkeypatch):
+    monkeypatch.setenv("LOWVAR_DATA_MIRROR", "")
+    server.says((200, body))
+    fetch(make(server.url), raw)
+    assert len(server.requests) == 1
+
+
+def test_wrong_hash_in_the_mirror(server, make, raw, tmp_path, body):
+    source = put(tmp_path / "mirror", body[:-1])
+    message = refused("the mirror's ", make(server.url), raw, mirror=tmp_path / "mirror")
+    assert f"{source} has sha256 " in message
+    assert f"it should be {make().files[0].sha256}" in message
+    assert files(raw) == []
+    assert server.requests == []
+
+
+def test_wrong_hash_of_a_file_that_is_there(server, make, raw, body):
+    path = put(raw, body[:-1])
+    message = refused("delete it and run `lowvar fetch` again", make(server.url), raw)
+    assert f"{path} has sha256 " in message
+    assert f"it should be {make().files[0].sha256}" in message
+    assert path.read_bytes() == body[:-1]
+    assert server.requests == []
+    with pytest.raises(UserError, match="delete it"):
+        verify(make(), raw)
+
+
+def test_a_folder_where_the_file_should_be(make, raw):
+    (raw / "uci/tiny.csv").mkdir(parents=True)
+    refused("cannot read .*tiny.csv: Is a directory; it should be a readable file", make(), raw)
+
+
+def test_verify_names_the_command_that_brings_a_missing_file(make, raw):
+    with pytest.raises(UserError, match=r"uci/tiny\.csv is missing: run `lowvar fetch tiny --raw .*raw`$"):
+        verify(make(), raw)
+    with pytest.raises(UserError, match=r"run `lowvar fetch tiny`$"):
+        verify(make(name="uci/absent.csv"), "data/raw")
+
+
+def test_datasets_without_files_and_unknown_ones(tmp_path):
+    assert fetch("breast_cancer", tmp_path / "raw") == []
+    assert verify(get("breast_cancer"), tmp_path / "raw") == {}
+    assert not (tmp_path / "raw").exists()
+    with pytest.raises(UserError, match="unknown dataset 'sonr'"):
+        fetch("sonr", tmp_path)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_read_only_folder(make, raw, tmp_path, body):
+    put(tmp_path / "mirror", body)
+    raw.mkdir(mode=0o555)
+    refused("cannot write .*: Permission denied", make(), raw, mirror=tmp_path / "mirror")
+
+
+def test_raw_is_a_file(make, raw, tmp_path, body):
+    put(tmp_path / "mirror", body)
+    raw.write_text("")
+    refused("cannot write .*; choose", make(), raw, mirror=tmp_path / "mirror")
+
+
+def test_full_disk(server, make, tiny_disk, tmp_path, body):
+    assert len(body) > 16 * 1024
+    server.says((200, body))
+    refused("cannot write .*tiny.csv", make(server.url), tiny_disk)
+    assert files(tiny_disk) == []
+    put(tmp_path / "mirror", body)
+    refused("cannot write .*tiny.csv", make(), tiny_disk, mirror=tmp_path / "mirror")
+    assert files(tiny_disk) == []
+
+
+def test_silent_where_stderr_is_a_log_file(server, make, raw, body):
+    """In a process of its own, as a workflow runs it."""
+    server.says((503, b""), (200, body))
+    file = make(server.url).files[0]
+    code = (
+        "from lowvar_studies.datasets.catalogue import Dataset, RawFile; from lowvar_studies.datasets.fetch import fetch\n"
+        f"fetch(Dataset('tiny', '', ({file!r},), None, '', ''), {str(raw)!r}, pause=0.01)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("", "")
+
+
+def test_progress_bar_on_request(server, make, raw, body, capfd):
+    server.says((200, body))
+    fetch(make(server.url), raw, progress=True)
+    assert "100%" in capfd.readouterr().err
+
+
+@pytest.mark.mirror
+@pytest.mark.parametrize("name", ["sonar", "australian", "hudson_bay", "mnist", "fashion_mnist", "movielens", "tennis"])
+def test_true_files_from_the_mirror(true_mirror, tmp_path, name):
+    paths = fetch(name, tmp_path)
+    assert [path.stat().st_size for path in paths] == [file.bytes for file in get(name).files]
+    assert list(verify(get(name), tmp_path).values()) == [file.sha256 for file in get(name).files]

@@ -1,0 +1,370 @@
+import json
+import zipfile
+
+import numpy as np
+import pytest
+
+from lowvar.core.files import sha256
+from lowvar.errors import UserError
+from lowvar_studies.datasets.catalogue import DATASETS, Dataset
+from lowvar_studies.datasets.fetch import fetch
+from lowvar_studies.datasets.load import load
+from lowvar_studies.datasets.prepare import SCALINGS, minmax, prepare, standard
+from lowvar_studies.datasets.readers import Table
+
+
+def entry(x):
+    """A dataset of the catalogue that holds ``x``."""
+    x = np.asarray(x, dtype=float)
+    table = Table({"x": x, "y": np.arange(len(x)) % 2}, tuple(f"c{j}" for j in range(x.shape[1])))
+    return Dataset("made", "Made up", (), lambda raw: table, "CC0", "Nobody (2000).")
+
+
+@pytest.fixture
+def out(tmp_path):
+    return tmp_path / "made.npz"
+
+
+def test_minmax_spans_exactly_minus_one_to_one(rng_columns, out):
+    prepared = load(prepare(entry(rng_columns), "minmax", out=out))
+    x = prepared.arrays["x"]
+    np.testing.assert_array_equal(x.min(axis=0), -1)
+    np.testing.assert_array_equal(x.max(axis=0), 1)
+    back = x * prepared.meta["scale"] + prepared.meta["offset"]
+    assert np.all(np.abs(back - rng_columns) <= 1e-15 * np.abs(rng_columns).max(axis=0) * 4)
+
+
+@pytest.fixture
+def rng_columns():
+    """Columns of very different size, whose midpoints are not representable."""
+    rng = np.random.default_rng(0)
+    return rng.standard_normal((50, 200)) * 10.0 ** rng.integers(-12, 13, 200) + rng.standard_normal(200)
+
+
+def test_standard_has_zero_mean_and_unit_deviation(rng_columns, out):
+    x = load(prepare(entry(rng_columns), "standard", out=out)).arrays["x"]
+    wide = rng_columns.std(axis=0) > 1e-6  # else the mean's rounding error is large beside the deviation
+    np.testing.assert_allclose(x.mean(axis=0)[wide], 0, atol=1e-9)
+    np.testing.assert_allclose(x.std(axis=0)[wide], 1, rtol=1e-9)
+
+
+def test_none_changes_nothing(rng_columns, out):
+    prepared = load(prepare(entry(rng_columns), "none", out=out))
+    np.testing.assert_array_equal(prepared.arrays["x"], rng_columns)
+    assert set(prepared.meta["offset"]) == {0.0}
+    assert set(prepared.meta["scale"]) == {1.0}
+
+
+@pytest.mark.parametrize("scaling", ["minmax", "standard"])
+@pytest.mark.parametrize("constant", [0.0, 0.1, -3e7, 1e300])
+def test_constant_column_becomes_zero(scaling, constant, out):
+    prepared = load(prepare(entry([[constant, 1], [constant, 2], [constant, 4]]), scaling, out=out))
+    np.testing.assert_array_equal(prepared.arrays["x"][:, 0], 0)
+    assert prepared.meta["offset"][0] == constant
+    assert prepared.meta["scale"][0] == 1
+
+
+def test_columns_too_wide_for_a_scaling(out):
+    wide = [[-1.7e308], [1.7e308]]
+    assert load(prepare(entry(wide), "minmax", out=out)).arrays["x"].ravel().tolist() == [-1, 1]
+    out.unlink()
+    with pytest.raises(UserError, match="dataset made, scaled by standard: array 'scale' has inf"):
+        prepare(entry(wide), "standard", out=out)
+    assert not out.exists()
+
+
+def test_a_reader_that_lets_nan_through_is_caught(out):
+    with pytest.raises(UserError, match=r"dataset made: array 'x' has nan at \[1, 0\]"):
+        prepare(entry([[1.0], [np.nan]]), out=out)
+
+
+@pytest.mark.parametrize("scaling", DATASETS["breast_cancer"].scalings)
+def test_same_input_same_bytes(tmp_path, scaling):
+    first = prepare("breast_cancer", scaling, out=tmp_path / "a.npz").read_bytes()
+    assert prepare("breast_cancer", scaling, out=tmp_path / "sub/b.npz").read_bytes() == first
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.npz", "sub"]
+
+
+def test_what_the_file_holds(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = prepare("breast_cancer")
+    assert path.as_posix() == "data/prepared/breast_cancer-minmax.npz"
+    with np.load(path, allow_pickle=False) as archive:
+        assert sorted(archive.files) == ["meta", "x", "y"]
+        assert (archive["x"].dtype, archive["x"].shape) == (np.float64, (569, 30))
+        assert (archive["y"].dtype, archive["y"].shape) == (np.int64, (569,))
+        assert archive["meta"].shape == ()
+        text = archive["meta"].item()
+    meta = json.loads(text)
+    assert text == json.dumps(meta, sort_keys=True)
+    assert meta["dataset"] == "breast_cancer"
+    assert meta["scaling"] == "minmax"
+    assert meta["rows"] == 569
+    assert meta["raw_sha256"] == {}
+    assert meta["dtypes"] == {"x": "float64", "y": "int64"}
+    assert len(meta["features"]) == len(meta["offset"]) == len(meta["scale"]) == 30
+    assert {"format", "title", "licence", "citation"} <= set(meta)
+    with zipfile.ZipFile(path) as archive:
+        assert {info.date_time[0] for info in archive.infolist()} == {1980}
+    prepared = load(path)
+    assert prepared.meta == meta
+    assert prepared.sha256 == sha256(path)
+    assert sorted(prepared.arrays) == ["x", "y"]
+
+
+@pytest.mark.parametrize("scaling", ["standard", "none"])
+def test_measurements_are_kept_as_they_are(out, scaling):
+    y = np.array([[0.5, -1e9], [2.0, 3.0], [4.0, 0.1]])
+    table = Table({"x": np.array([[1.0], [2.0], [4.0]]), "y": y}, ("time",))
+    made = Dataset("made", "Made up", (), lambda raw: table, "CC0", "Nobody (2000).", ("a", "b"))
+    prepared = load(prepare(made, scaling, out=out))
+    np.testing.assert_array_equal(prepared.arrays["y"], y)
+    assert prepared.meta["outputs"] == ["a", "b"]
+    assert prepared.meta["dtypes"] == {"x": "float64", "y": "float64"}
+    assert "outputs" not in load(prepare("breast_cancer", out=out)).meta
+    y[1, 1] = np.nan
+    with pytest.raises(UserError, match=r"dataset made: array 'y' has nan at \[1, 1\]"):
+        prepare(made, scaling, out=out)
+
+
+def test_reads_raw_files_and_refuses_wrong_ones(make, body, tmp_path, out):
+    with pytest.raises(UserError, match="is missing: run `lowvar fetch tiny"):
+        prepare(make(), raw=tmp_path, out=out)
+    path = tmp_path / "uci/tiny.csv"
+    path.parent.mkdir()
+    path.write_bytes(body)
+    prepared = load(prepare(make(), raw=tmp_path, out=out))
+    assert prepared.arrays["x"].shape == (4000, 2)
+    assert prepared.meta["raw_sha256"] == {"uci/tiny.csv": make().files[0].sha256}
+    before = out.read_bytes()
+    path.write_bytes(body.replace(b"3.5", b"4.5", 1))
+    with pytest.raises(UserError, match="delete it"):
+        prepare(make(), raw=tmp_path, out=out)
+    assert out.read_bytes() == before
+
+
+def test_malformed_raw_file_with_the_right_hash(make, body, tmp_path, out):
+    bad = body.replace(b"3.5", b"", 1)
+    (tmp_path / "uci").mkdir()
+    (tmp_path / "uci/tiny.csv").write_bytes(bad)
+    with pytest.raises(UserError, match=r"tiny\.csv, line 4, column 1 \(u\): found an empty field"):
+        prepare(make(content=bad), raw=tmp_path, out=out)
+    assert not out.exists()
+
+
+PIXELS = np.random.default_rng(1).integers(0, 256, (40, 300), dtype=np.uint8)
+PIXELS[:, 7], PIXELS[0, 0], PIXELS[1, 0] = 9, 0, 255
+
+
+def pictures(image=(3, 10, 10)):
+    """A dataset of bytes, wider than the block of columns that is scaled at a time."""
+    table = Table({"x": PIXELS, "y": np.arange(40) % 10}, tuple(f"p{j}" for j in range(300)))
+    scalings = ("unit", "standard", "none", "minmax", "lenet")
+    return Dataset("made", "Made up", (), lambda raw: table, "CC0", "Nobody (2000).", (), scalings, image)
+
+
+def test_bytes_become_float32(out):
+    for scaling in ("unit", "standard", "none", "minmax"):
+        prepared = load(prepare(pictures(), scaling, out=out))
+        x, meta = prepared.arrays["x"], prepared.meta
+        assert (x.dtype, meta["dtypes"]) == (np.float32, {"x": "float32", "y": "int64"})
+        exact = (PIXELS - np.array(meta["offset"])) / np.array(meta["scale"])
+        if scaling == "minmax":
+            exact[:, 7] = 0
+        np.testing.assert_allclose(x, exact, rtol=1e-7, atol=1e-7)
+        if scaling == "unit":
+            np.testing.assert_array_equal(x, (PIXELS / 255).astype(np.float32))
+            assert (x.min(), x.max(), set(meta["scale"])) == (0, 1, {255.0})
+        if scaling == "standard":
+            np.testing.assert_array_equal(x[:, 7], 0)
+            np.testing.assert_allclose(x.std(axis=0)[np.arange(300) != 7], 1, rtol=1e-5)
+
+
+def test_scaling_by_blocks_is_scaling_at_once(out):
+    x = np.random.default_rng(2).standard_normal((50, 300))
+    for scaling, function in (("minmax", minmax), ("standard", standard)):
+        np.testing.assert_array_equal(load(prepare(entry(x), scaling, out=out)).arrays["x"], function(x)[0])
+
+
+def test_other_arrays_than_x_and_y(out):
+    arrays = {
+        "winner": np.array([0, 2], dtype=np.int32),
+        "loser": np.array([1, 0], dtype=">i4"),
+        "players": np.array(3),
+    }
+    table = Table(arrays, notes={"players": ["Ann", "Bea", "Cid"]})
+    made = Dataset("made", "Made up", (), lambda raw: table, "CC0", "Nobody (2000).", scalings=("none",))
+    prepared = load(prepare(made, "none", out=out))
+    assert list(prepared.arrays) == ["winner", "loser", "players"]
+    for key, array in arrays.items():
+        np.testing.assert_array_equal(prepared.arrays[key], array)
+    assert prepared.arrays["players"].shape == ()
+    assert prepared.meta["dtypes"] == {"winner": "int32", "loser": "int32", "players": "int64"}
+    assert (prepared.meta["rows"], prepared.meta["players"]) == (2, ["Ann", "Bea", "Cid"])
+    assert (prepared.meta["features"], prepared.meta["offset"], prepared.meta["scale"]) == ([], [], [])
+
+
+@pytest.mark.parametrize(
+    ("name", "scaling", "takes"),
+    [
+        ("tennis", "minmax", "none"),
+        ("movielens", "standard", "none"),
+        ("sonar", "unit", "minmax, standard, none"),
+        ("breast_cancer", "lenet", "minmax, standard, none"),
+        ("mnist", "minmax", "unit, standard, none, lenet"),
+    ],
+)
+def test_scalings_that_a_dataset_does_not_take(tmp_path, name, scaling, takes):
+    with pytest.raises(UserError) as caught:  # before any file is looked for
+        prepare(name, scaling, raw=tmp_path, out=tmp_path / "a.npz")
+    assert str(caught.value) == (f"dataset {name} cannot be prepared with scaling {scaling}; use one of: {takes}")
+
+
+def test_lenet_gets_images_and_gives_features(out, monkeypatch):
+    import sys
+    import types
+
+    got = {}
+
+    def features(images, labels, seed=0):
+        got.update(images=images, labels=labels)
+        return np.arange(40.0 * 84).reshape(40, 84)
+
+    module = types.ModuleType("lowvar_studies.datasets.lenet")
+    module.features = features  # pyright: ignore[reportAttributeAccessIssue]
+    monkeypatch.setitem(sys.modules, "lowvar_studies.datasets.lenet", module)
+    prepared = load(prepare(pictures(), "lenet", out=out))
+    assert (got["images"].shape, got["images"].dtype) == ((40, 3, 10, 10), np.float32)
+    np.testing.assert_allclose(got["images"].reshape(40, 300), PIXELS / 255, rtol=1e-7)
+    np.testing.assert_array_equal(got["labels"], np.arange(40) % 10)
+    np.testing.assert_array_equal(prepared.arrays["x"], np.arange(40.0 * 84).reshape(40, 84))
+    assert (prepared.meta["features"][0], prepared.meta["features"][-1]) == ("lenet_1", "lenet_84")
+    assert not {"offset", "scale"} & set(prepared.meta)
+    assert prepared.meta["scaling"] == "lenet"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("image", [(1, 28, 28), pytest.param((3, 32, 32), marks=pytest.mark.long)])
+def test_lenet_end_to_end(tmp_path, image):
+    pytest.importorskip("torch")
+    pytest.importorskip("lowvar_studies.datasets.lenet")
+    x = np.random.default_rng(3).integers(0, 256, (200, int(np.prod(image))), dtype=np.uint8)
+    table = Table({"x": x, "y": np.arange(200) % 10}, tuple(f"p{j}" for j in range(x.shape[1])))
+    made = Dataset("made", "Made up", (), lambda raw: table, "CC0", "Nobody (2000).", (), ("lenet",), image)
+    paths = [prepare(made, "lenet", out=tmp_path / f"{i}.npz") for i in range(2)]
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+    prepared = load(paths[0])
+    assert (prepared.arrays["x"].shape, prepared.arrays["x"].dtype) == ((200, 84), np.float64)
+
+
+def test_unknown_names(out):
+    with pytest.raises(UserError, match="unknown scaling 'min-max': did you mean 'minmax'"):
+        prepare("breast_cancer", "min-max", out=out)
+    with pytest.raises(UserError, match="unknown dataset"):
+        prepare("breast-canser", out=out)
+
+
+def test_full_disk(tiny_disk):
+    with pytest.raises(UserError, match="cannot write"):
+        prepare("breast_cancer", out=tiny_disk / "a.npz")
+    assert list(tiny_disk.iterdir()) == []
+
+
+@pytest.mark.mirror
+@pytest.mark.parametrize(
+    ("name", "shape", "counts"), [("sonar", (208, 60), [97, 111]), ("australian", (690, 14), [383, 307])]
+)
+def test_true_files(true_mirror, tmp_path, name, shape, counts):
+    fetch(name, tmp_path / "raw")
+    paths = [prepare(name, raw=tmp_path / "raw", out=tmp_path / f"{i}.npz") for i in range(2)]
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+    prepared = load(paths[0])
+    x, y = prepared.arrays["x"], prepared.arrays["y"]
+    assert x.shape == shape
+    assert np.bincount(y).tolist() == counts
+    np.testing.assert_array_equal(x.min(axis=0), -1)
+    np.testing.assert_array_equal(x.max(axis=0), 1)
+    raw = DATASETS[name].read(tmp_path / "raw")
+    np.testing.assert_allclose(
+        x * prepared.meta["scale"] + prepared.meta["offset"], raw.arrays["x"], rtol=1e-12, atol=1e-9
+    )
+    standard = load(prepare(name, "standard", raw=tmp_path / "raw", out=tmp_path / "s.npz")).arrays["x"]
+    np.testing.assert_allclose(standard.mean(axis=0), 0, atol=1e-12)
+    np.testing.assert_allclose(standard.std(axis=0), 1, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("name", "outputs", "first", "last"),
+    [
+        pytest.param("hudson_bay", ["lynx", "hare"], [1900, 4.0, 30.0], [1920, 8.6, 24.7], marks=pytest.mark.mirror),
+        ("van_der_pol", ["u1"], [0, -0.06490137651912407], [10, -0.15664748180816496]),
+    ],
+)
+def test_true_series(request, tmp_path, name, outputs, first, last):
+    if DATASETS[name].files:
+        request.getfixturevalue("true_mirror")
+    fetch(name, tmp_path / "raw")
+    prepared = load(prepare(name, "none", raw=tmp_path / "raw", out=tmp_path / "a.npz"))
+    rows = np.concatenate([prepared.arrays["x"], prepared.arrays["y"]], axis=1)
+    assert prepared.meta["outputs"] == outputs
+    np.testing.assert_array_equal(rows[[0, -1]], [first, last])
+    np.testing.assert_array_equal(np.diff(rows[:, 0]), 1)
+
+
+@pytest.mark.long
+@pytest.mark.mirror
+@pytest.mark.parametrize("name", ["fashion_mnist", "mnist"])
+def test_true_images(true_mirror, tmp_path, name):
+    fetch(name, tmp_path / "raw")
+    prepared = load(prepare(name, "unit", raw=tmp_path / "raw", out=tmp_path / "a.npz"))
+    x, y = prepared.arrays["x"], prepared.arrays["y"]
+    assert (x.shape, x.dtype, y.shape, y.dtype) == ((60000, 784), np.float32, (60000,), np.int64)
+    counts = [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949] if name == "mnist" else [6000] * 10
+    assert np.bincount(y).tolist() == counts
+    assert (x.min(), x.max()) == (0, 1)
+    mean = {"mnist": 0.1306604762738429, "fashion_mnist": 0.2860405969887955}[name]  # as everyone quotes them
+    assert x.mean(dtype=np.float64) == pytest.approx(mean, rel=1e-6)
+    assert prepared.meta["features"][:2] == ["pixel_0_0", "pixel_0_1"]
+    if name == "mnist":
+        standard = load(prepare(name, "standard", raw=tmp_path / "raw", out=tmp_path / "s.npz")).arrays["x"]
+        moving = x.min(axis=0) < x.max(axis=0)
+        np.testing.assert_array_equal(standard[:, ~moving], 0)
+        np.testing.assert_allclose(standard.mean(axis=0, dtype=np.float64), 0, atol=1e-6)
+        np.testing.assert_allclose(standard.std(axis=0, dtype=np.float64)[moving], 1, rtol=1e-5)
+
+
+@pytest.mark.long
+@pytest.mark.mirror
+def test_true_tennis(true_mirror, tmp_path):
+    fetch("tennis", tmp_path / "raw")
+    prepared = load(prepare("tennis", "none", raw=tmp_path / "raw", out=tmp_path / "a.npz"))
+    winner, loser, players = (prepared.arrays[key] for key in ("winner", "loser", "players"))
+    assert (winner.shape, winner.dtype, loser.shape, loser.dtype) == ((169405,), np.int32, (169405,), np.int32)
+    assert int(players) == 5524 == len(set(winner.tolist()) | set(loser.tolist()))
+    names = prepared.meta["players"]
+    assert len(names) == 5524
+    assert [names[i] for i in winner[winner == loser]] == ["U Unknown"]  # one match of 1974, as it stands in the file
+    wins = np.bincount(winner)
+    assert names[int(wins.argmax())] == "Jimmy Connors"
+
+
+@pytest.mark.mirror
+def test_true_ratings(true_mirror, tmp_path):
+    fetch("movielens", tmp_path / "raw")
+    prepared = load(prepare("movielens", "none", raw=tmp_path / "raw", out=tmp_path / "a.npz"))
+    user, x, y = (prepared.arrays[key] for key in ("user", "x", "y"))
+    assert list(prepared.arrays) == ["user", "x", "y", "users"]
+    assert (user.dtype, x.shape, x.dtype, y.dtype) == (np.int32, (100000, 18), np.float64, np.int64)
+    assert (int(prepared.arrays["users"]), len(set(user.tolist())), int(user.max())) == (943, 943, 942)
+    assert np.bincount(y).tolist() == [6110, 11370, 27145, 34174, 21201]
+    assert set(np.unique(x)) == {0.0, 1.0}
+    assert (user[0], y[0]) == (195, 2)
+    genres = [name for name, flag in zip(prepared.meta["features"], x[0], strict=True) if flag]
+    assert genres == ["Comedy"]  # Kolya
+    assert "unknown" not in prepared.meta["features"]
+
+
+@pytest.mark.parametrize("name", DATASETS)
+def test_the_catalogue_names_scalings_that_there_are(name):
+    assert set(DATASETS[name].scalings) <= set(SCALINGS)
+    assert ("unit" in DATASETS[name].scalings) == (DATASETS[name].image is not None)

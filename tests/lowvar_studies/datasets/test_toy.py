@@ -1,0 +1,78 @@
+"""Data drawn from a model: the same bytes everywhere, and the model that they say."""
+
+import hashlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lowvar.errors import UserError
+from lowvar_studies.datasets import toy
+from lowvar_studies.datasets.catalogue import DATASETS
+from lowvar_studies.datasets.fetch import fetch
+from lowvar_studies.datasets.load import load
+from lowvar_studies.datasets.prepare import prepare
+
+
+def drawn(seed=0, rows=100, test_rows=25, features=10, **more):
+    return toy.hlr("nowhere", seed=seed, rows=rows, test_rows=test_rows, features=features, **more)
+
+
+@pytest.mark.parametrize(
+    ("name", "digest"),
+    [
+        ("hlr", "38ed614bf41550fa1adc0d665f042b0fa2e7d58cc4e8acd60812664af35dbc89"),
+        ("hlr_sd", "2023b8ae0c0625713d6e539579e7827e39e4cba74c81a492d064ea7ca714c2f5"),
+    ],
+)
+def test_bytes_repeat(name, digest):
+    table = DATASETS[name].read(Path("nowhere"))
+    found = hashlib.sha256(b"".join(table.arrays[key].astype("<f8").tobytes() for key in sorted(table.arrays)))
+    assert found.hexdigest() == digest
+
+
+def test_what_is_prepared(tmp_path):
+    assert fetch("hlr", tmp_path) == []
+    first = prepare("hlr", "none", tmp_path, tmp_path / "a.npz")
+    assert first.read_bytes() == prepare("hlr", "none", tmp_path, tmp_path / "b.npz").read_bytes()
+    found = load(first)
+    assert {key: (value.shape, value.dtype) for key, value in found.arrays.items()} == {
+        "x": ((100, 10), np.float64),
+        "y": ((100, 1), np.float64),
+        "test_x": ((25, 10), np.float64),
+        "test_y": ((25, 1), np.float64),
+    }
+    assert (found.meta["rows"], found.meta["seed"], len(found.meta["mu"])) == (100, 0, 10)
+    assert {"sigma", "eps"} <= set(found.meta)
+    with pytest.raises(UserError, match=r"dataset hlr cannot be prepared with scaling minmax; .*: none"):
+        prepare("hlr", raw=tmp_path, out=tmp_path / "c.npz")
+
+
+def test_the_seed_draws():
+    assert np.any(drawn(1).arrays["x"] != drawn(0).arrays["x"])
+    assert drawn(1).notes["mu"] != drawn(0).notes["mu"]
+
+
+@pytest.mark.parametrize(("intercepts", "power"), [("variance", 1), ("sd", 2)])
+def test_the_draws_follow_the_model(intercepts, power):
+    """Least squares finds ``mu``; what is left has the variance ``V |x|^2 + eps^2``, in both parts."""
+    table = drawn(seed=3, rows=20_000, test_rows=20_000, features=4, intercepts=intercepts)
+    mu, sigma, eps = (np.asarray(table.notes[key]) for key in ("mu", "sigma", "eps"))
+    V = sigma**power
+    for part in ("", "test_"):
+        x, y = table.arrays[f"{part}x"], table.arrays[f"{part}y"][:, 0]
+        variance = V * (x * x).sum(1) + eps**2
+        left = (y - x @ mu) / np.sqrt(variance)
+        assert abs(left.mean()) < 5 / len(x) ** 0.5
+        assert abs((left**2).mean() - 1) < 5 * (2 / len(x)) ** 0.5
+        slope = np.polyfit((x * x).sum(1), (y - x @ mu) ** 2, 1)
+        np.testing.assert_allclose(slope, [V, eps**2], rtol=0.15)
+
+
+def test_hyperparameters_follow_their_priors():
+    notes = [drawn(seed, 1, 1, 10).notes for seed in range(400)]
+    mu = np.array([note["mu"] for note in notes]) / 10
+    logs = np.log([[note["sigma"], note["eps"]] for note in notes]) / 0.5
+    for values in (mu, logs):
+        assert abs(values.mean()) < 5 / values.size**0.5
+        assert abs((values**2).mean() - 1) < 5 * (2 / values.size) ** 0.5

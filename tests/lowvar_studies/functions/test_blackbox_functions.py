@@ -1,0 +1,153 @@
+"""The test functions against formulas written out in NumPy, in both backends."""
+
+import jax
+import numpy as np
+import pytest
+
+from lowvar.core.backend import get
+from lowvar.errors import UserError
+from lowvar_studies.functions import functions
+from lowvar_studies.functions.catalogue import FUNCTIONS, build
+
+NAMES = [name for name in FUNCTIONS.own if FUNCTIONS.entry(name).target.startswith(functions.__name__)]
+
+
+def values(problem, points):
+    """In PyTorch without compiling, which is quicker for so many small problems."""
+    backend = problem.backend
+    function = jax.jit(problem.values) if backend.name == "jax" else problem.values
+    return backend.to_numpy(function(backend.asarray(np.asarray(points))))
+
+
+def literal(name, x):
+    """Table 1 of the paper and our two convex functions, coordinate by coordinate."""
+    d = len(x)
+    power = [10 ** ((i - 1) / (d - 1)) if d > 1 else 1.0 for i in range(1, d + 1)]
+    if name == "sphere":
+        return sum(v**2 for v in x)
+    if name == "elastic_net":
+        return sum(v**2 + abs(v) for v in x)
+    if name == "discus":
+        return 1e6 * x[0] ** 2 + sum(v**2 for v in x[1:])
+    if name == "levy":
+        w = [1 + (v - 1) / 4 for v in x]
+        middle = sum((v - 1) ** 2 * (1 + 10 * np.sin(np.pi * v + 1) ** 2) for v in w[:-1])
+        return np.sin(np.pi * w[0]) ** 2 + middle + (w[-1] - 1) ** 2 * (1 + np.sin(2 * np.pi * w[-1]) ** 2)
+    if name == "rastrigin10":
+        return 10 * d + sum((s * v) ** 2 - 10 * np.cos(2 * np.pi * s * v) for s, v in zip(power, x, strict=True))
+    exponent = {"ellipsoid": 2, "l1_ellipsoid": 1, "l_half_ellipsoid": 0.5}[name]
+    return sum(s**6 * abs(v) ** exponent for s, v in zip(power, x, strict=True))
+
+
+@pytest.mark.parametrize("dim", [1, 2, 7])
+@pytest.mark.parametrize("name", NAMES)
+def test_values_are_the_paper_s(name, dim):
+    points = np.random.default_rng(0).normal(size=(5, dim))
+    found = values(build(name, get("torch"), dim=dim), points)
+    np.testing.assert_allclose(found, [literal(name, x) for x in points], rtol=1e-11)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_backends_agree(name):
+    points = np.random.default_rng(1).normal(size=(6, 20))
+    one, two = (
+        values(build(name, get(backend), dim=20, rotation=True, shift=0.3), points) for backend in ("jax", "torch")
+    )
+    np.testing.assert_allclose(one, two, rtol=1e-12)
+
+
+@pytest.mark.parametrize("options", [{}, {"rotation": 3}, {"shift": 2.0}, {"rotation": True, "shift": [1.0, 2.0, 3.0]}])
+@pytest.mark.parametrize("name", NAMES)
+def test_the_optimum_is_zero_and_the_least(name, options):
+    problem = build(name, get("torch"), dim=3, **options)
+    assert values(problem, problem.optimum_at[None, :]) == problem.optimum == 0
+    around = problem.optimum_at + np.random.default_rng(2).normal(size=(50, 3)) * 10.0 ** -np.arange(50)[:, None] / 10
+    near = values(problem, around)
+    assert (near >= 0).all()
+    assert (near[:8] > 0).all()
+
+
+def test_no_digits_are_lost_near_the_optimum():
+    small = np.array([[1e-9, 0.0]])
+    # 1e-18 disappears beside the 20 of the printed form
+    assert values(build("rastrigin10", get("torch"), dim=2), small)[0] == pytest.approx((1 + 20 * np.pi**2) * 1e-18)
+    assert values(build("l_half_ellipsoid", get("torch"), dim=2), small)[0] == pytest.approx(1e-9**0.5)
+    levy = build("levy", get("torch"), dim=2, rotation=True)
+    assert 0 < values(levy, levy.optimum_at[None, :] + np.array([[2.0**-30, 0.0]]))[0] < 1e-17
+
+
+def test_a_rotation_is_orthogonal_and_turns_around_the_optimum():
+    turn = functions.haar(6, 3)
+    np.testing.assert_allclose(turn @ turn.T, np.eye(6), atol=1e-14)
+    assert (turn == functions.haar(6, 3)).all()
+    assert not (turn == functions.haar(6, 4)).any()
+    plain, turned = (build("levy", get("torch"), dim=6, rotation=rotation) for rotation in (False, 3))
+    points = np.random.default_rng(3).normal(size=(4, 6))
+    expected = values(plain, (points - 1) @ turn.T + 1)
+    np.testing.assert_allclose(values(turned, points), expected, rtol=1e-12)
+
+
+def test_haar_has_no_preferred_direction():
+    entries = np.array([functions.haar(2, seed)[0, 0] for seed in range(300)])
+    # the cosine of a uniform angle: mean 0, variance 1/2, both signs alike
+    assert abs(entries.mean()) < 5 * np.sqrt(0.5 / 300)
+    assert abs((entries**2).mean() - 0.5) < 5 * np.sqrt(0.125 / 300)
+
+
+def test_a_shift_moves_the_optimum():
+    plain, moved = (build("levy", get("torch"), dim=4, shift=shift) for shift in (0.0, 0.5))
+    offset = moved.optimum_at - plain.optimum_at
+    np.testing.assert_allclose(offset, functions.shift_vector(0.5, 4, 0))
+    assert (functions.shift_vector(1.0, 4, 1) != functions.shift_vector(1.0, 4, 0)).all()
+    points = np.random.default_rng(4).normal(size=(4, 4))
+    np.testing.assert_allclose(values(moved, points + offset[None, :]), values(plain, points), rtol=1e-12)
+
+
+def test_the_start_is_uniform_and_repeats():
+    problem = build("sphere", get("jax"), dim=500)
+    key = jax.random.key(1)
+    start = problem.start(key)
+    assert start.shape == (500,)
+    assert start.dtype == np.float64
+    assert start.min() >= 0
+    assert start.max() <= 1
+    assert abs(start.mean() - 0.5) < 5 / np.sqrt(12 * 500)
+    assert (start == build("sphere", get("torch"), dim=500).start(key)).all()
+    assert problem.sigma0 == 0.5
+
+
+def test_values_compile_and_map_over_runs():
+    points = np.random.default_rng(5).normal(size=(3, 4, 5))
+    mapped = jax.jit(jax.vmap(build("ellipsoid", get("jax"), dim=5, rotation=True).values))(points)
+    problem = build("ellipsoid", get("torch"), dim=5, rotation=True)
+    np.testing.assert_allclose(mapped, [values(problem, rows) for rows in points], rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"dim": 0}, r"dim 0: it must be a whole number, 1 or more"),
+        ({"dim": 2.5}, r"dim 2.5"),
+        ({}, r"ellipsoid needs a dimension, for example dim=100"),
+        ({"dim": 3, "rotate": True}, r"ellipsoid: unknown option 'rotate': did you mean 'rotation'\? .*known: .*shift"),
+        ({"dim": 3, "rotation": "yes"}, r"rotation 'yes': it must be true or false or a whole number"),
+        ({"dim": 3, "shift": [1.0, 2.0]}, r"shift \[1.0, 2.0\]: it must be a finite number, or a vector of 3"),
+        ({"dim": 3, "shift": "far"}, r"shift 'far'"),
+        ({"dim": 3, "shift": float("nan")}, r"shift nan"),
+        ({"dim": 3, "shift": 1.0, "seed": "x"}, r"seed 'x': it must be a whole number"),
+    ],
+)
+def test_wrong_options(options, message):
+    with pytest.raises(UserError, match=message):
+        build("ellipsoid", get("torch"), **options)
+
+
+def test_an_unknown_function():
+    with pytest.raises(UserError, match="unknown function 'elipsoid': did you mean 'ellipsoid'"):
+        build("elipsoid", get("torch"), dim=2)
+
+
+def test_factories_are_documented_under_their_names():
+    assert functions.levy.__name__ == "levy"
+    assert "rotation" in functions.levy.__doc__
+    assert build("levy", get("torch"), dim=2, name="tilted").name == "tilted"

@@ -1,0 +1,109 @@
+"""Policy search: the return is gymnasium's own, and repeats."""
+
+import sys
+
+import numpy as np
+import pytest
+
+from lowvar.errors import UserError
+from lowvar.search.evaluator import Evaluator
+from lowvar_studies.functions import policy
+from lowvar_studies.functions.catalogue import build
+
+SIZES = {"swimmer": 178, "half_cheetah": 390, "inverted_double_pendulum": 177, "humanoid_standup": 5873}
+
+
+@pytest.fixture(autouse=True)
+def _simulator():
+    pytest.importorskip("gymnasium")
+    pytest.importorskip("mujoco")
+
+
+def points(problem, count=2):
+    return 0.3 * np.random.default_rng(0).normal(size=(count, problem.dim))
+
+
+@pytest.mark.parametrize("task", SIZES)
+def test_a_return_is_the_environment_s_own(task):
+    problem = build(task, None, max_steps=20)
+    assert problem.dim == SIZES[task]
+    environment, observations, actions = policy.TASKS[task]
+    import gymnasium
+
+    with policy._arena(task).quiet():  # loading a model warns
+        env = gymnasium.make(environment)
+    (point,) = points(problem, 1)
+    first = point[: 16 * (observations + 1)].reshape(16, observations + 1)
+    second = point[16 * (observations + 1) :].reshape(actions, 17)
+    state, _ = env.reset(seed=11)
+    total = 0.0
+    for _ in range(20):
+        units = np.tanh(first[:, :-1] @ state + first[:, -1])
+        action = env.action_space.high * np.tanh(second[:, :-1] @ units + second[:, -1])
+        state, reward, over, _, _ = env.unwrapped.step(action)
+        total += float(reward)
+        if over:
+            break
+    # the simulation is chaotic: weights summed in another order may move the last digits
+    assert policy.loss(task, (11,), 20, point) == pytest.approx(-total, rel=1e-6)
+
+
+@pytest.mark.parametrize("task", SIZES)
+def test_values_repeat(task, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    problem = build(task, None, max_steps=20)
+    evaluate = Evaluator(problem)
+    values = evaluate(np.concatenate([points(problem), np.zeros((1, problem.dim))]))
+    assert np.isfinite(values).all()
+    assert len(set(values)) == 3
+    assert (evaluate(points(problem)[::-1]) == values[1::-1]).all()
+    assert (problem.start(None) == 0).all()
+    assert (problem.backend, problem.optimum, problem.sigma0) == (None, None, 0.1)
+    assert not list(tmp_path.iterdir())  # the simulator keeps no log
+
+
+def test_initial_states_come_from_the_seed():
+    one, same, other, mean = (
+        build("swimmer", None, max_steps=5, **options).values(np.zeros((1, 178)))[0]
+        for options in ({}, {"seed": 0}, {"seed": 1}, {"episodes": 2})
+    )
+    assert one == same
+    assert len({one, other, mean}) == 3
+
+
+def test_episodes_have_the_task_s_length():
+    assert policy._arena("swimmer").steps == 1000
+    pendulum = build("inverted_double_pendulum", None)
+    # it falls long before that, after some steps worth about nine each
+    assert -200 < pendulum.values(np.zeros((1, 177)))[0] < -20
+
+
+def test_workers_see_the_same_function():
+    here, there = (build("swimmer", None, max_steps=5, workers=workers) for workers in (1, 2))
+    assert (here.values(points(here, 3)) == there.values(points(here, 3))).all()
+
+
+def test_failures_are_marked():
+    problem = build("half_cheetah", None, max_steps=5)
+    assert np.isnan(problem.values(np.full((1, problem.dim), np.inf))).all()
+    arena = policy._arena("half_cheetah")
+    assert arena.stable()
+    with arena.quiet():
+        arena.env.data.qvel[:] = 1e20
+        arena.mujoco.mj_step(arena.env.model, arena.env.data)
+    assert not arena.stable()
+
+
+def test_wrong_options():
+    with pytest.raises(UserError, match="swimmer: dim 5: its policy has 178 parameters; leave dim out"):
+        build("swimmer", None, dim=5)
+    with pytest.raises(UserError, match="swimmer: unknown option 'rotation'"):
+        build("swimmer", None, rotation=True)
+    with pytest.raises(UserError, match="max_steps 0: it must be a whole number, 1 or more"):
+        build("swimmer", None, max_steps=0)
+
+
+def test_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "mujoco", None)
+    with pytest.raises(UserError, match=r"swimmer needs mujoco: pip install 'lowvar\[rl\]'"):
+        build("swimmer", None)

@@ -1,0 +1,157 @@
+"""Jobs and workflows that are killed at random moments end with the same bytes as those that were not."""
+
+import contextlib
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import commands
+import pytest
+import yaml
+from projects import LITTLE, call, project
+from stopped import DATA, GRADIENTS
+
+from lowvar_studies.datasets.prepare import prepare
+
+TUNED = {"naive": {"tune": {"step_size": {"low": 1e-4, "high": 1e-2}}}}
+TUNING = {"problems": DATA, "methods": TUNED, "tuning": {"trials": 6},
+          "solver": {"step_sizes": [1e-3], "batch_size": 5, "epochs": 100}}  # fmt: skip
+SEARCH = {**LITTLE, "problems": {"e": {"function": "ellipsoid", "dim": 40}}, "methods": {"es": None},
+          "search": {"budget": 3_000_000, "repetitions": 4}}  # fmt: skip
+INTEGRAL = {"family": "integral", "problems": {"b": {"problem": "borehole", "sizes": [100, 150]}},
+            "methods": {"vector_valued": None}, "estimation": {"repetitions": 60}}  # fmt: skip
+RUN, BC = ("trace.parquet", "params.npz"), ["--problem", "bc", "--data", "bc.npz"]
+JOBS = {  # experiment, words of the command, results
+    "gradient_jax": (GRADIENTS, ["run", *BC, "--method", "joint"], RUN),
+    "gradient_torch": (GRADIENTS, ["run", *BC, "--method", "joint", "--backend", "torch", "--scale", "smoke"], RUN),
+    "search": (SEARCH, ["run", "--problem", "e", "--method", "es"], RUN),
+    "integral": (INTEGRAL, ["run", "--problem", "b", "--method", "vector_valued", "--data", "drawn/samples.npz"], RUN),
+    "tune": (TUNING, ["tune", *BC, "--method", "naive"], ("study.parquet",)),
+    "decompose": (GRADIENTS, ["decompose", *BC], ("decomposition.parquet",)),
+    "sample": (INTEGRAL, ["sample", "--problem", "b"], ("samples.npz",)),
+}
+RESUMED = ("run", "tune")
+
+
+def newer(path, moment):
+    try:
+        return path.stat().st_mtime > moment
+    except FileNotFoundError:
+        return False
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("killed")
+    for name, (content, *_) in JOBS.items():
+        (folder / f"{name}.yaml").write_text(yaml.safe_dump({"name": name, "title": name, **content}))
+    prepare("breast_cancer", out=folder / "bc.npz")
+    done = commands.lowvar(folder, "sample", "integral.yaml", "--problem", "b", "--out", "drawn")
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+# In `make test`, tests/lowvar_studies/jobs/test_resume.py kills one run, and compares its bytes with those of a run that was not killed.
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("name", "kills"),
+    {
+        "gradient_jax": 10,
+        "gradient_torch": 8,
+        "search": 8,
+        "integral": 6,
+        "tune": 4,
+        "decompose": 3,
+        "sample": 1,
+    }.items(),
+)
+def test_kill_nine_and_resume(place, tmp_path, record_property, name, kills):
+    _, (verb, *more), results = JOBS[name]
+    resumes = verb in RESUMED
+    words = [verb, f"{name}.yaml", *more, *(["--checkpoint-every", "0"] if resumes else [])]
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    start = time.monotonic()
+    done = commands.lowvar(place, *words, "--out", whole)
+    assert done.returncode == 0, done.stderr
+    seconds = time.monotonic() - start
+    moments, met, resumed = random.Random(7), 0, 0
+    for kill in range(kills):
+        process = commands.started(place, *words, "--out", killed)
+        began = time.time()
+        if resumes and kill % 2 == 0:  # in the middle of the work: a little after a checkpoint of this process
+            while process.is_alive() and not any(newer(path, began) for path in killed.glob("checkpoint*.npz")):
+                time.sleep(0.02)
+            time.sleep(moments.uniform(0.0, 0.5))
+        else:  # at any moment, starting up included
+            time.sleep(moments.uniform(0.0, 0.95) * seconds)
+        met += process.is_alive()
+        process.kill()
+        process.join()
+        resumed += any(killed.glob("checkpoint*.npz"))
+        for result in results:  # never half a file
+            if (killed / result).exists():
+                assert (killed / result).stat().st_size == (whole / result).stat().st_size
+    done = commands.lowvar(place, *words, "--out", killed)
+    assert done.returncode == 0, done.stderr
+    assert not resumes or resumed >= kills // 2, f"only {resumed} of {kills} kills left a checkpoint"
+    for result in results:
+        assert (killed / result).read_bytes() == (whole / result).read_bytes(), result
+    assert sorted(path.name for path in killed.iterdir()) == sorted(path.name for path in whole.iterdir())
+    for what, count in {"kills": kills, "met a job at work": met, "left a checkpoint": resumed}.items():
+        record_property(what, count)
+
+
+OF_ONE_RUN = re.compile(r"timing\.parquet|provenance\.json|seconds\..*")
+
+
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("kills", [12])
+def test_a_killed_snakemake_goes_on_after_unlock(tmp_path, record_property, kills):
+    """Master and jobs are killed together, or the master alone: its job goes on, and the next one waits for it."""
+    pytest.importorskip("snakemake")
+    whole, killed = project(tmp_path / "whole", little={}), project(tmp_path / "killed", little={})
+    words = ["snakemake", "--cores", "1", "--quiet"]
+    start = time.monotonic()
+    call(whole, *words)
+    seconds = time.monotonic() - start
+    moments, locked = random.Random(3), 0
+
+    def locks():
+        return any((killed / ".snakemake/locks").glob("*"))
+
+    for kill in range(kills):
+        process = subprocess.Popen([sys.executable, "-m", *words], cwd=killed, stdout=subprocess.DEVNULL,
+                                   stderr=subprocess.DEVNULL, start_new_session=True)  # fmt: skip
+        while process.poll() is None and not locks():
+            time.sleep(0.02)
+        time.sleep(moments.uniform(0, 0.15) * seconds)
+        if kill % 3 == 2:
+            process.kill()
+        else:
+            with contextlib.suppress(ProcessLookupError):  # it has just ended
+                os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        if locks():
+            locked += 1
+            if locked == 1:
+                assert "--unlock" in call(killed, *words, code=1)
+            call(killed, "snakemake", "--unlock")
+    assert locked > kills // 3, f"only {locked} of {kills} kills met a locked folder: the test shows little"
+    call(killed, *words)
+    assert "Nothing to be done" in call(killed, "snakemake", "-n")
+    files = [path.relative_to(whole) for path in (whole / "results/smoke").rglob("*") if path.is_file()]
+    same = [path for path in files if not OF_ONE_RUN.fullmatch(path.name)]
+    assert len(same) > 10
+    for path in files:
+        assert (killed / path).is_file(), path
+    for path in same:
+        assert (killed / path).read_bytes() == (whole / path).read_bytes(), path
+    for what, count in {"kills": kills, "left a lock": locked, "files compared": len(same)}.items():
+        record_property(what, count)

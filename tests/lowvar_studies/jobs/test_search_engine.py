@@ -1,0 +1,276 @@
+"""Engines of black-box search: cut anywhere, resumed anywhere, counted exactly, the same in both backends."""
+
+import time
+from dataclasses import replace
+
+import commands
+import jax
+import numpy as np
+import pytest
+import yaml
+
+from lowvar.core import loop
+from lowvar.core.keys import named_key
+from lowvar.errors import UserError
+from lowvar.search.callable import from_callable
+from lowvar.search.evaluator import BudgetSpent
+from lowvar.search.problem import BlackBoxProblem, Domain
+from lowvar.search.solvers.ask_tell import Search
+from lowvar_studies.jobs.load import load_experiment
+from lowvar_studies.jobs.search import engine as search
+
+EXPERIMENT = {
+    "name": "small",
+    "title": "Small searches",
+    "family": "search",
+    "backends": ["jax", "torch"],
+    "problems": {
+        "ellipsoid": {"function": "ellipsoid", "dim": 6},
+        "levy": {"function": "levy", "dim": 6, "methods": ["fast_ingo"]},
+        "bits": {"function": "binary_reconstruction", "dim": 12, "methods": ["ingo_binary", "pymoo_ga"]},
+    },
+    "methods": {
+        "fast_ingo": None,
+        "ingo": {"budget": 2000},
+        "ingo_binary": None,
+        "pymoo_ga": {"options": {"population": 20}},
+        "pycma": {"repetitions": 2},
+    },
+    "search": {"budget": 3000, "repetitions": 3},
+    "scales": {"smoke": {"search": {"budget": 600}, "methods": {"ingo": {"budget": 400}}},
+               "paper": {"search": {"budget": 1_200_000, "early_stop": False}}},
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("search")
+    content = {**EXPERIMENT, "problems": {**EXPERIMENT["problems"]}}
+    content["problems"]["ellipsoid"] = {**content["problems"]["ellipsoid"], "methods": ["fast_ingo", "ingo", "pycma"]}
+    (folder / "small.yaml").write_text(yaml.safe_dump(content))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def experiment(folder):
+    return load_experiment(folder / "small.yaml", "quick")
+
+
+def engine(experiment, problem, method, backend="jax"):
+    return search.build(experiment.run(problem, method, backend))
+
+
+def test_jobs_are_the_pairs_that_go_together(experiment):
+    jobs = experiment.runs()
+    assert ("levy", "fast_ingo", "torch") in jobs
+    assert ("bits", "pymoo_ga", "jax") in jobs
+    assert not [job for job in jobs if job[1] in ("pycma", "pymoo_ga") and job[2] == "torch"]
+    assert len(jobs) == 2 + 2 + 1 + 2 + 2 + 1
+    with pytest.raises(UserError, match="does not run 'ingo' on 'levy' in jax"):
+        experiment.run("levy", "ingo", "jax")
+
+
+def test_budgets_and_repetitions_are_the_most_particular_ones(experiment):
+    assert experiment.run("ellipsoid", "ingo", "jax").search.budget == 2000
+    assert experiment.run("ellipsoid", "pycma", "jax").search.repetitions == 2
+    assert experiment.run("ellipsoid", "fast_ingo", "jax").search.budget == 3000
+
+
+@pytest.mark.parametrize(
+    ("problem", "method"),
+    [
+        ("ellipsoid", "fast_ingo"),
+        ("bits", "pymoo_ga"),
+        *(pytest.param("ellipsoid", name, marks=pytest.mark.long) for name in ("ingo", "pycma")),
+    ],
+)
+def test_the_trace_and_the_targets_go_by_the_count(experiment, problem, method):
+    made = engine(experiment, problem, method)
+    result = loop.run(made)
+    budget = experiment.budget(problem, method)
+    last = result.trace[result.trace["iteration"] == result.trace["iteration"].max()]
+    assert (result.params["evaluations"] == last["evaluations"].to_numpy()).all()
+    assert (result.params["evaluations"] == last["iteration"].to_numpy() * made.evaluations).all()
+    assert budget - made.evaluations < made.stops[-1] * made.evaluations <= budget
+    assert last["evaluations"].max() <= budget
+    met = np.isfinite(result.params["met"])
+    assert met.any()
+    assert (np.diff(np.where(met, result.params["met"], np.inf)[:, met.all(axis=0)], axis=1) >= 0).all()
+    assert (result.trace.groupby("repetition")["best"].apply(lambda b: (np.diff(b) <= 0).all())).all()
+    assert (result.trace["failures"] == 0).all()
+
+
+@pytest.mark.parametrize("method", ["fast_ingo", "pycma"])
+def test_what_is_counted_is_what_the_function_was_asked(experiment, method):
+    """Generations by the calls of the function itself; one point alone is a measurement, which is not counted."""
+    spec, asked = experiment.run("ellipsoid", method, "jax"), []
+
+    def f(points):
+        asked.append(len(points))
+        return np.where(points[:, 0] > 0.6, np.nan, (points**2).sum(axis=1))
+
+    problem = from_callable(f, 6, batched=True, start=np.full(6, 0.5), optimum=0.0)
+    made = engine(experiment, "ellipsoid", method)
+    settings = spec.search.model_copy(update={"early_stop": False})
+    if method == "pycma":
+        starts = search.DrivenEngine(problem, made._make, settings)
+    else:
+        starts = search.HostedEngine(problem, made.solver, settings, made.keys, made.starts, 0.5)
+    result = loop.run(starts)
+    in_generations = sum(n for n in asked if n > 1)
+    assert set(asked) == {1, made.evaluations}
+    assert result.params["evaluations"].sum() == in_generations
+    assert (result.params["evaluations"] == spec.search.budget // made.evaluations * made.evaluations).all()
+    assert result.trace["failures"].max() > 0
+
+
+def test_a_driven_search_cannot_pass_its_budget(experiment):
+    made = engine(experiment, "ellipsoid", "pycma")
+    state = made.advance(made.init(), 0, made.stops[-1])
+    with pytest.raises(BudgetSpent):
+        made.advance(state, made.stops[-1], 1)
+
+
+def test_a_run_does_not_depend_on_how_it_is_cut(experiment):
+    for method, backend in (("fast_ingo", "jax"), ("fast_ingo", "torch"), ("ingo", "jax")):
+        one = engine(experiment, "ellipsoid", method, backend)
+        whole = one.params(one.advance(one.init(), 0, 70), {})
+        state = one.advance(one.init(), 0, 3)
+        state = one.unflatten(one.flatten(one.advance(state, 3, 62)))
+        cut = one.params(one.advance(state, 65, 5), {})
+        for name, value in whole.items():
+            assert np.array_equal(value, cut[name]), (method, backend, name)
+
+
+@pytest.mark.long
+def test_backends_agree(experiment):
+    jax, torch = (loop.run(engine(experiment, "ellipsoid", "ingo", backend)) for backend in ("jax", "torch"))
+    early = jax.trace["iteration"] <= 50
+    for column in ("f", "best", "sigma", "condition"):
+        np.testing.assert_allclose(jax.trace[early][column], torch.trace[early][column], rtol=1e-10)
+
+
+def test_it_ends_when_every_repetition_has_met_the_last_target(experiment):
+    spec = experiment.run("ellipsoid", "fast_ingo", "jax")
+    longer = spec.model_copy(update={"search": spec.search.model_copy(update={"budget": 200_000})})
+    result = loop.run(search.build(longer))
+    assert np.isfinite(result.params["met"]).all()
+    assert result.trace["evaluations"].max() < 20_000
+    first = result.trace[result.trace["iteration"] == 0]
+    assert (first["best"] == np.inf).all()
+    assert first["sigma"].tolist() == pytest.approx([0.5] * 3)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("method", "backend"),
+    [("fast_ingo", "jax"), ("ingo", "jax"), ("fast_ingo", "torch")],
+)
+def test_a_search_on_a_host_function_is_the_compiled_one(experiment, method, backend):
+    """Given the same noise; and it goes on from its arrays as if nothing had happened."""
+    compiled = engine(experiment, "ellipsoid", method, backend)
+    one = compiled.problem
+    host = replace(
+        one, backend=None, values=lambda x: compiled.backend.to_numpy(one.values(compiled.backend.asarray(x)))
+    )
+    keys, starts, sigma0 = compiled.keys, compiled.starts, compiled.sigma0
+    hosted = search.HostedEngine(host, compiled.solver, compiled.settings, keys, starts, sigma0)
+    assert (hosted.stops, hosted.evaluations) == (compiled.stops, compiled.evaluations)
+    state = hosted.advance(hosted.init(), 0, 60)
+    again = hosted.unflatten(hosted.flatten(state))
+    a, b = hosted.params(hosted.advance(state, 60, 4), {}), hosted.params(hosted.advance(again, 60, 4), {})
+    for name, value in a.items():
+        assert np.array_equal(value, b[name]), name
+    c = compiled.params(compiled.advance(compiled.init(), 0, 64), {})
+    assert set(c) == set(a)
+    assert np.isfinite(c["met"]).any()
+    assert (c["best"] < np.inf).all()
+    for name, value in c.items():
+        np.testing.assert_allclose(value, a[name], rtol=1e-9, atol=1e-12, err_msg=name)
+
+
+@pytest.mark.long
+def test_a_search_of_its_own_loop_is_the_hosted_one(experiment):
+    """The noise of ``Search`` and of jobs on host functions has the same keys."""
+    made = engine(experiment, "ellipsoid", "fast_ingo")
+    f = from_callable(lambda x: (x**2).sum(axis=1), 6, batched=True, start=np.full(6, 0.5), optimum=0.0)
+    keys = jax.numpy.stack([named_key(0, f"mine {r}", "noise") for r in range(2)])
+    settings = made.settings.model_copy(update={"repetitions": 2})
+    hosted = search.HostedEngine(f, made.solver, settings, keys, np.full((2, 6), 0.5), 0.5)
+    state = hosted.advance(hosted.init(), 0, 30)
+    for r in range(2):
+        alone = Search(made.solver, np.full(6, 0.5), 0.5, 0, f"mine {r}")
+        for _ in range(30):
+            alone.tell((alone.ask() ** 2).sum(axis=1))
+        np.testing.assert_allclose(hosted.params(state, {})["mean"][r], alone.mean, rtol=1e-9)
+
+
+def test_repetitions_may_have_functions_of_their_own_and_noise(experiment):
+    """Targets are met by values without noise; the noise depends on the evaluations before, not on where a run was cut."""
+    made, seen = engine(experiment, "ellipsoid", "fast_ingo"), []
+
+    def on(r):
+        def noise(points, values, first):
+            seen.append(first)
+            return values + 100 + np.random.default_rng(first).standard_normal(len(values))
+
+        return BlackBoxProblem(
+            "mine", Domain("real", 6), lambda x: ((x - r) ** 2).sum(axis=1), None, 0.0, lambda key: np.zeros(6),
+            noise=noise, repetition=on,
+        )  # fmt: skip
+
+    hosted = search.HostedEngine(on(0), made.solver, made.settings, made.keys, made.starts, 0.5)
+    state = hosted.advance(hosted.init(), 0, 40)
+    again = hosted.unflatten(hosted.flatten(state))
+    assert sorted(set(seen)) == [made.evaluations * t for t in range(40)]
+    a, b = hosted.params(hosted.advance(state, 40, 3), {}), hosted.params(hosted.advance(again, 40, 3), {})
+    for name, value in a.items():
+        assert np.array_equal(value, b[name]), name
+    assert (a["best"] > 90).all()
+    assert (np.isfinite(a["met_best"]).sum(axis=1) > 10).all()
+    assert np.round(a["mean"].mean(axis=1)).tolist() == [0, 1, 2]
+
+
+def test_mistakes_are_one_sentence(experiment):
+    spec = experiment.run("ellipsoid", "fast_ingo", "jax")
+
+    def of(solver, **options):
+        return spec.method.model_copy(update={"solver": solver, "options": options})
+
+    one = spec.problem.model_copy(update={"dim": 1})
+    for change, message in (
+        ({"search": spec.search.model_copy(update={"budget": 3})}, "budget 3: one generation takes"),
+        ({"method": of("fast_ingo", bta=1)}, "fast_ingo: unknown option 'bta': did you mean 'beta'"),
+        ({"method": of("sep_cmaes"), "problem": one}, "sep_cmaes refused these settings"),
+        ({"method": of("ingo_binary")}, "ingo_binary searches binary domains, not real ones: use one of ingo, "),
+        ({"method": of("pycma"), "backend": "torch"}, "pycma has no torch backend: use jax"),
+        ({"problem": spec.problem.model_copy(update={"dim": None})}, "needs a dimension"),
+    ):
+        with pytest.raises(UserError, match=message):
+            search.build(spec.model_copy(update=change))
+
+
+@pytest.mark.long
+@pytest.mark.slow
+def test_kill_nine_and_resume(folder, tmp_path):
+    """A search long enough to be killed; another one, never killed, has the same bytes."""
+
+    def words(out, *more):
+        return ["run", "small.yaml", "--scale", "paper", "--problem", "levy", "--method", "fast_ingo", "--out", out,
+                *more]  # fmt: skip
+
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    assert commands.lowvar(folder, *words(whole)).returncode == 0
+    kept = killed / "checkpoint.npz"
+    for _ in range(2):
+        started = time.time()
+        process = commands.started(folder, *words(killed, "--checkpoint-every", "0"))
+        while process.is_alive() and not (kept.exists() and kept.stat().st_mtime > started):
+            time.sleep(0.01)
+        assert process.is_alive(), "it ended before it could be killed"
+        process.kill()
+        process.join()
+    assert commands.lowvar(folder, *words(killed)).returncode == 0
+    for name in ("trace.parquet", "params.npz"):
+        assert (killed / name).read_bytes() == (whole / name).read_bytes(), name
+    assert not kept.exists()

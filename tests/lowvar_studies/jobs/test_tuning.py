@@ -1,0 +1,389 @@
+"""A study repeats to the byte however often it is killed, says what it chose, and is refused where it does not belong."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+from commands import lowvar, started
+from studies_of_tuning import FALLING, write
+
+from lowvar import cli
+from lowvar.core import artifact, loop
+from lowvar.errors import UserError
+from lowvar_studies.datasets.prepare import prepare
+from lowvar_studies.jobs import commands
+from lowvar_studies.jobs.variational import spec as chosen_by
+from lowvar_studies.jobs.variational import trials as tuning
+from lowvar_studies.reports.variational import selection
+
+pytest.importorskip("optuna")
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tuning")
+    prepare("breast_cancer", out=folder / "data/prepared/breast_cancer-minmax.npz")
+    return folder
+
+
+@pytest.fixture
+def place(home):
+    return write(home)
+
+
+@pytest.fixture(scope="module")
+def whole(home):
+    """Both studies, made without a stop."""
+    place = write(home)
+    return {method: commands.tune(place.job("tune", "bc", method, "jax")) for method in ("adam", "falling")}
+
+
+# the search --------------------------------------------------------------------------------------------------------
+
+
+def test_a_study_has_a_row_for_each_trial(place, whole):
+    study = artifact.read_table(whole["falling"])
+    assert whole["falling"] == place.results / "runs/bc/falling-jax/tuning/study.parquet"
+    assert list(study) == ["problem", "method", "backend", "number", "step_size", "beta", "r", "value", "status"]
+    assert list(study["number"]) == [0, 1, 2]
+    assert study["step_size"].between(1e-5, 1e-3).all()
+    assert study["beta"].between(0.1, 1).all()
+    assert study["r"].between(10, 50).all()
+    assert study["r"].dtype == np.int64
+    assert study[["step_size", "beta", "r"]].nunique().tolist() == [3, 3, 3]
+    assert np.isfinite(study["value"]).all()
+    assert "beta" not in artifact.read_table(whole["adam"])
+    timing = artifact.read_table(whole["falling"].with_name("timing.parquet"))
+    assert list(timing)[3:] == ["number", "seconds", "compile_seconds"]
+    assert (timing["seconds"] > 0).all()
+    assert {path.name for path in whole["adam"].parent.iterdir()} == {
+        "study.parquet",
+        "timing.parquet",
+        "provenance.json",
+    }
+
+
+def test_a_trial_is_the_run_that_its_row_says(place, whole):
+    """Its value is the mean ELBO at the end of a run of its own, and the noise is not that of the runs."""
+    study, job = artifact.read_table(whole["falling"]), place.experiment.tune("bc", "falling", "jax")
+    row = study.iloc[1]
+    spec = job.trial({"step_size": row["step_size"], "beta": row["beta"], "r": int(row["r"])})
+    assert (spec.solver.epochs, spec.solver.repetitions, spec.solver.step_sizes) == (3, 2, (row["step_size"],))
+    assert (spec.solver.schedule.kind, spec.solver.schedule.beta, spec.solver.schedule.r) == (
+        "step",
+        row["beta"],
+        row["r"],
+    )
+
+    def ends(spec):
+        trace = loop.run(place.family.engine(spec, place.load_data("bc"))).trace
+        return trace.loc[trace["epoch"] == 3, "elbo"].to_numpy()
+
+    own = ends(spec)
+    assert len(own) == 2
+    assert row["value"] == pytest.approx(own.mean(), rel=1e-10)  # trials share programs, a run has its own
+    assert np.abs(own - ends(spec.model_copy(update={"name": "bc"}))).min() > 1e-3
+
+
+def test_methods_begin_with_the_same_draws_and_trials_differ(place):
+    jobs = [place.experiment.tune("bc", method, "jax") for method in ("adam", "falling")]
+    shares = []
+    for job in jobs:
+        low, high = job.ranges.step_size.low, job.ranges.step_size.high
+        found, rows = [], []
+        for _ in range(4):
+            row = tuning.propose(job, rows)
+            rows.append(row | {"value": -1.0})
+            found.append(np.log(row["step_size"] / low) / np.log(high / low))
+        shares.append(found)
+    np.testing.assert_allclose(*shares, rtol=1e-9)
+    assert np.unique(np.round(shares[0], 6)).size == 4
+
+
+def test_the_search_finds_the_top_of_a_known_function(place):
+    """After the random trials it does better than as many random draws, divergences included."""
+    job = write(place.path.parent, scale="paper").experiment.tune("bc", "falling", "jax")
+
+    def value(row):
+        if row["step_size"] > 5e-4:
+            return -np.inf
+        return -(np.log(row["step_size"] / 1e-4) ** 2) - (row["beta"] - 0.8) ** 2 - ((row["r"] - 20) / 40) ** 2
+
+    rows = []
+    for _ in range(40):
+        row = tuning.propose(job, rows)
+        rows.append(row | {"value": value(row)})
+    values = np.array([row["value"] for row in rows])
+    assert np.isinf(values[:10]).any(), "no trial diverged: the test shows little"
+    assert np.median(values[20:]) > np.sort(values[:10])[-3]
+    assert values.max() > -0.1
+
+
+def test_a_diverging_study_is_a_table_all_the_same(home, tmp_path):
+    place = write(home, {"methods.adam.tune.step_size": {"low": 1e3, "high": 1e4}, "solver.optimizer": "sgd"})
+    study = artifact.read_table(commands.tune(place.job("tune", "bc", "adam", "jax"), out=tmp_path))
+    assert (study["value"] == -np.inf).all()
+    assert (study["status"] == "diverged").all()
+    assert chosen_by.best(study)["step_size"] == study["step_size"].min()
+
+
+# kills -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "moment", [pytest.param("before", marks=pytest.mark.long), "within", pytest.param("after", marks=pytest.mark.long)]
+)
+def test_stopped_at_every_trial_the_bytes_are_the_same(place, whole, tmp_path, monkeypatch, moment):
+    """Stopped before, within and after the work of each trial, and gone on with each time."""
+    real, tried, stopped = loop.run, [], set()
+
+    def run(engine, *, checkpoint, mark, every, progress=None):
+        key = mark["spec"]
+        tried.append(key)
+        if key not in stopped:
+            stopped.add(key)
+            if moment == "within":
+                advance = engine.advance
+
+                def once(state, first, count):
+                    if first >= 2 and count:
+                        raise KeyboardInterrupt
+                    return advance(state, first, count)
+
+                monkeypatch.setattr(engine, "advance", once)
+                real(engine, checkpoint=checkpoint, mark=mark, every=0.0)
+            if moment == "after":
+                real(engine, checkpoint=checkpoint, mark=mark, every=every)
+            raise KeyboardInterrupt
+        if moment == "within":
+            assert checkpoint.exists()
+        return real(engine, checkpoint=checkpoint, mark=mark, every=every)
+
+    monkeypatch.setattr(loop, "run", run)
+    for _ in range(3):
+        with pytest.raises(KeyboardInterrupt):
+            commands.tune(place.job("tune", "bc", "falling", "jax"), out=tmp_path)
+        assert not (tmp_path / "study.parquet").exists()
+    commands.tune(place.job("tune", "bc", "falling", "jax"), out=tmp_path)
+    assert (len(stopped), len(tried)) == (3, 6), "a trial that was done was made again"
+    assert (tmp_path / "study.parquet").read_bytes() == whole["falling"].read_bytes()
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_stopped_while_it_writes_the_bytes_are_the_same(place, whole, tmp_path, monkeypatch):
+    write_table = artifact.write_table
+
+    def full(path, table, mark):
+        if path.name == "study.parquet":
+            raise KeyboardInterrupt
+        write_table(path, table, mark)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(artifact, "write_table", full)
+        with pytest.raises(KeyboardInterrupt):
+            commands.tune(place.job("tune", "bc", "adam", "jax"), out=tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint.npz"]
+    commands.tune(place.job("tune", "bc", "adam", "jax"), out=tmp_path)
+    assert (tmp_path / "study.parquet").read_bytes() == whole["adam"].read_bytes()
+
+
+@pytest.mark.slow
+def test_kill_nine_between_trials(place, whole, tmp_path):
+    words = ["tune", place.path, "--problem", "bc", "--method", "falling", "--data", place.prepared("bc"), "--out",
+             tmp_path / "out"]  # fmt: skip
+    checkpoint = tmp_path / "out/checkpoint.npz"
+    process = started(Path.cwd(), *words)
+    while process.is_alive() and not checkpoint.exists():
+        time.sleep(0.01)
+    process.kill()
+    process.join()
+    assert checkpoint.exists(), "the study was done before it was killed: the test shows little"
+    assert 1 <= len(artifact.read_arrays(checkpoint)[0]["value"]) < 3
+    assert lowvar(Path.cwd(), *words).returncode == 0
+    assert (tmp_path / "out/study.parquet").read_bytes() == whole["falling"].read_bytes()
+
+
+@pytest.mark.long
+@pytest.mark.slow
+def test_two_at_once(place, whole, tmp_path):
+    """The second waits until the first has ended; neither meets the other's files."""
+    out = tmp_path / "out"
+    words = ["tune", place.path, "--problem", "bc", "--method", "falling", "--data", place.prepared("bc"), "--out", out]
+    first = started(Path.cwd(), *words)
+    while first.is_alive() and not list(out.glob("checkpoint*.npz")):
+        time.sleep(0.01)
+    os.kill(first.pid, signal.SIGSTOP)  # so that it works for as long as the second takes to begin
+    second = subprocess.Popen([sys.executable, "-m", "lowvar.cli", *map(str, words)], stderr=subprocess.PIPE, text=True)
+    said = [second.stderr.readline()]
+    os.kill(first.pid, signal.SIGCONT)
+    first.join()
+    study = (out / "study.parquet").read_bytes()
+    assert (first.exitcode, study) == (0, whole["falling"].read_bytes())
+    said.append(second.communicate()[1])
+    assert second.returncode == 0, said
+    assert f"{out}: waiting for another process" in said[0]
+    assert (out / "study.parquet").read_bytes() == study
+    assert len(list(out.iterdir())) == 3
+
+
+def test_a_checkpoint_of_another_study_is_not_used(place, whole, tmp_path):
+    mark = json.loads(whole["adam"].with_name("provenance.json").read_text())["stamp"]
+    names = ("step_size", "value", "seconds", "compile_seconds")
+    for other in ({**mark, "spec": "0"}, {**mark, "inputs": {"bc": "0"}}, {**mark, "versions": {"optuna": "0"}}):
+        artifact.write_arrays(tmp_path / "checkpoint.npz", {name: np.ones(2) for name in names}, other)
+        commands.tune(place.job("tune", "bc", "adam", "jax"), out=tmp_path)
+        assert (tmp_path / "study.parquet").read_bytes() == whole["adam"].read_bytes()
+    (tmp_path / "checkpoint.npz").write_bytes(b"PK cut off")
+    commands.tune(place.job("tune", "bc", "adam", "jax"), out=tmp_path)
+    assert (tmp_path / "study.parquet").read_bytes() == whole["adam"].read_bytes()
+
+
+# runs --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_takes_what_its_study_chose(place, whole, tmp_path):
+    best = chosen_by.choice(artifact.read_table(whole["falling"]))
+    out = commands.run(place.job("run", "bc", "falling", "jax"), out=tmp_path, study=whole["falling"])
+    trace, about = artifact.read_table(out), json.loads((tmp_path / "provenance.json").read_text())
+    assert trace["step_size"].unique() == [best["step_size"]]
+    assert about["spec"]["solver"]["schedule"] == {"kind": "step", "beta": best["beta"], "r": best["r"]}
+    assert about["stamp"]["spec"] == place.experiment.run("bc", "falling", "jax").hash
+    assert about["stamp"]["inputs"] == place.job("run", "bc", "falling", "jax").settled()[1]
+    assert set(about["stamp"]["inputs"]) == {"bc", "bc/falling-jax"}
+
+
+def test_what_was_chosen_is_known_beside_how_it_was_found(place, whole):
+    best = artifact.read_table(whole["falling"]).sort_values("value").iloc[-1]
+    solver = place.job("run", "bc", "falling", "jax").settled()[0].solver
+    assert (solver.step_sizes, solver.schedule.beta, solver.schedule.r) == (
+        (best["step_size"],),
+        best["beta"],
+        best["r"],
+    )
+    assert place.job("run", "bc", "plain", "jax").settled()[0] == place.experiment.run("bc", "plain", "jax")
+    chosen = pd.DataFrame(
+        {"problem": "bc", "method": ["plain", "falling"], "backend": "jax", "step_size": [0.01, best["step_size"]]}
+    )
+    table = selection.with_trials(place, chosen)
+    assert list(table) == ["problem", "method", "backend", "step_size", "elbo", "trials", "diverged"]
+    assert table.loc[1, ["elbo", "trials", "diverged"]].tolist() == [best["value"], 3, 0]
+    assert table.loc[0, ["elbo", "trials", "diverged"]].isna().all()
+
+
+def test_where_nothing_was_searched_the_columns_are_numbers_too(home):
+    fixed = {"kind": "step", "beta": 0.5, "r": 7}
+    methods = {"adam": {"tune": None}, "falling": {"tune": None, "schedule": fixed}}
+    place = write(home, {"problems.bc.methods": methods})
+    table = selection.with_trials(place, pd.DataFrame({"problem": ["bc"], "method": ["adam"], "backend": ["jax"]}))
+    assert table[["elbo", "trials", "diverged"]].isna().all(axis=None)
+    assert set(table.dtypes[["elbo", "trials", "diverged"]]) == {np.dtype(float)}
+
+
+SAME = {"problems.bc.methods.plain": {**{key: FALLING[key] for key in ("optimizer", "schedule")}, "tune": {"same_as": "falling"}}}  # fmt: skip
+
+
+def test_a_run_takes_what_the_study_of_another_method_chose(home, whole, tmp_path, capsys):
+    """The study is an input of both runs: in their specs, their stamps and the commands that rebuild them."""
+    place = write(home, SAME)
+    experiment, mine, theirs = place.experiment, ("bc", "plain", "jax"), ("bc", "falling", "jax")
+    assert experiment.study_of(*mine) == experiment.study_of(*theirs) == theirs
+    assert mine not in experiment.studies()
+    assert experiment.run(*mine).study == experiment.tune(*theirs).hash == experiment.run(*theirs).study
+    out = commands.run(place.job("run", *mine), out=tmp_path)
+    best = chosen_by.choice(artifact.read_table(whole["falling"]))
+    solver = place.job("run", *mine).settled()[0].solver
+    assert artifact.read_table(out)["step_size"].unique() == [best["step_size"]] == list(solver.step_sizes)
+    assert (solver.schedule.beta, solver.schedule.r) == (best["beta"], best["r"])
+    stamp = json.loads((tmp_path / "provenance.json").read_text())["stamp"]
+    assert stamp["inputs"] == place.job("run", *theirs).settled()[1]
+    chosen = pd.DataFrame({"problem": "bc", "method": ["plain"], "backend": "jax"})
+    assert selection.with_trials(place, chosen)["trials"].isna().all()  # they are those of the other
+    with pytest.raises(UserError, match="'plain' has the settings of 'falling' on 'bc': tune that method"):
+        commands.tune(place.job("tune", *mine))
+
+
+def test_the_runs_of_tuned_methods_are_gathered(place, whole):
+    """Their stamps name the study: a run of another one is stale."""
+    for method in ("plain", "adam", "falling"):
+        commands.run(place.job("run", "bc", method, "jax"))
+    traces = place.gather("run", "trace.parquet")
+    assert set(traces["method"]) == {"plain", "adam", "falling"}
+    file = place.job("run", "bc", "adam", "jax").folder / "tuning/study.parquet"
+    before, mark = file.read_bytes(), artifact.verified(file)
+    study = artifact.read_table(file)
+    artifact.write_table(file, study.assign(value=study["value"] + 1), mark)
+    with pytest.raises(UserError, match=r"adam-jax/trace\.parquet: stale, .*--study .*study\.parquet"):
+        place.gather("run", "trace.parquet")
+    file.write_bytes(before)
+    assert {"bc", "bc/adam-jax", "bc/falling-jax"} == set(place.tables_stamp()["inputs"])
+
+
+# refusals ----------------------------------------------------------------------------------------------------------
+
+
+def said(capsys, *arguments):
+    """The one sentence of a command that is refused."""
+    assert cli.main([str(argument) for argument in arguments]) == 2
+    text = capsys.readouterr().err
+    assert text.count("\n") == 1
+    return text
+
+
+def options(place, method):
+    return place.path, "--problem", "bc", "--method", method, "--data", place.prepared("bc")
+
+
+def test_a_study_of_another_experiment_is_refused(home, place, whole, tmp_path, capsys):
+    for changes, method in (({}, "adam"), ({"tuning.trials": 4}, "falling"), ({"problems.bc.methods.falling.tune.r.high": 60}, "falling"),
+                            ({"seed": 1}, "falling")):  # fmt: skip
+        other = write(home, changes)
+        text = said(capsys, "run", *options(other, method), "--study", whole["falling"], "--out", tmp_path)
+        assert re.match(
+            r"lowvar: .*study\.parquet: stale, it was made from another spec \(.*; make it with: lowvar tune ", text
+        ), text
+    write(home)
+    data = tmp_path / "other.npz"
+    prepare("breast_cancer", scaling="standard", out=data)
+    arguments = (
+        write(home, {"problems.bc.scaling": "standard"}).path,
+        "--problem",
+        "bc",
+        "--method",
+        "falling",
+        "--data",
+        data,
+        "--study",
+        whole["falling"],
+    )
+    assert "stale, it was made from another spec" in said(capsys, "run", *arguments)
+    write(home)
+    artifact.write_table(tmp_path / "no.parquet", pd.DataFrame({"a": [1]}), {"spec": "0"})
+    assert "stale" in said(capsys, "run", *options(place, "falling"), "--study", tmp_path / "no.parquet")
+
+
+def test_a_tuned_run_without_its_study_is_one_sentence(place, whole, tmp_path, capsys):
+    text = said(capsys, "run", *options(place, "falling"), "--study", tmp_path / "none.parquet")
+    assert re.match(
+        r"lowvar: .*none\.parquet: no such file; make it with: lowvar tune .*--method falling --backend jax", text
+    )
+    text = said(capsys, "run", *options(place, "plain"), "--study", whole["falling"])
+    assert "experiment 'small' does not tune 'plain' on 'bc'" in text
+
+
+def test_tuning_what_is_not_tuned_is_one_sentence(place, tmp_path, capsys):
+    assert "does not tune 'plain' on 'bc'" in said(capsys, "tune", *options(place, "plain"))
+    assert "unknown method 'fallin': did you mean 'falling'?" in said(capsys, "tune", *options(place, "fallin"))
+    content = {"name": "hunt", "title": "Another family", "family": "search", "problems": {"e": {"function": "ellipsoid", "dim": 3}},
+               "methods": {"fast_ingo": None}, "search": {"budget": 100, "repetitions": 2}}  # fmt: skip
+    (tmp_path / "hunt.yaml").write_text(yaml.safe_dump(content))
+    text = said(capsys, "tune", tmp_path / "hunt.yaml", "--problem", "e", "--method", "fast_ingo")
+    assert "experiment 'hunt' tunes nothing" in text

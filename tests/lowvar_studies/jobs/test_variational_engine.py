@@ -1,0 +1,301 @@
+"""The variational engine: runs in parts are the same runs, tables too large are refused, a cut changes nothing."""
+
+import importlib
+
+import jax
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+from lowvar.core import loop
+from lowvar.core.gaussian import GAUSSIAN
+from lowvar.core.keys import named_key
+from lowvar.errors import UserError
+from lowvar.vi.batches import BATCHES
+from lowvar.vi.run import engine
+from lowvar.vi.run.settings import Method, Settings
+from lowvar.vi.sampler import Plan, sampler
+from lowvar_studies.jobs.load import load_experiment
+from lowvar_studies.models.logistic_regression import problem as logistic_regression
+
+SAMPLER = importlib.import_module("lowvar.vi.sampler")  # the package has a function of the same name
+N, DIM, SIZES, REPETITIONS = 20, 3, (1e-2, 1e-3), 2
+SETTINGS = {"step_sizes": SIZES, "batch_size": 6, "epochs": 4, "repetitions": REPETITIONS}  # the last batch has 2 rows
+MARK = {"spec": "1"}
+
+
+def problem(backend="jax"):
+    rng = np.random.default_rng(0)
+    return logistic_regression({"x": rng.normal(size=(N, DIM)), "y": rng.integers(0, 2, N)}, backend)
+
+
+def build(method="joint", backend="jax", options=None, **settings):
+    spec = Method(method, options or {})
+    return engine.build(problem(backend), spec, Settings(**{**SETTINGS, **settings}), seed=0, name="small")
+
+
+def split(monkeypatch, *, singles):
+    """No noise is held ahead any more; with ``singles`` no table is read by several runs at once either."""
+    monkeypatch.setattr(SAMPLER, "_HELD", 0)
+    if singles:
+        monkeypatch.setattr(engine, "_READ", 0)
+
+
+def same(found, expected, rtol=1e-12):
+    pd.testing.assert_frame_equal(found.trace, expected.trace, rtol=rtol, atol=0)
+    assert found.params.keys() == expected.params.keys()
+    for block, values in found.params.items():
+        assert values.shape == (len(SIZES), REPETITIONS, DIM)
+        np.testing.assert_allclose(values, expected.params[block], rtol=rtol, atol=1e-14)
+
+
+# --- parts -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("method", "backend"),
+    [
+        ("joint", "jax"),
+        *(pytest.param(*one, marks=pytest.mark.long) for one in (("joint_glm", "jax"), ("joint", "torch"))),
+    ],
+)
+def test_runs_in_parts_are_the_same_runs(monkeypatch, method, backend):
+    size = {"batch_size": 12} if backend == "torch" else {}
+    whole = build(method, backend, **size)
+    assert whole.parts == [(slice(0, 2), slice(0, 2))]
+    expected = loop.run(whole)
+    split(monkeypatch, singles=True)
+    parts = build(method, backend, **size)
+    # a part for each run where a table is read, for each repetition where none is
+    assert len(parts.parts) == (4 if method == "joint" else 2)
+    found = loop.run(parts)
+    same(found, expected)
+    if backend == "torch":
+        same(found, loop.run(build(method, **size)), rtol=1e-9)
+
+
+def test_parts_cover_every_run_once(monkeypatch):
+    split(monkeypatch, singles=True)
+    for method in ("naive", "joint"):
+        found = build(method, step_sizes=(1e-1, 1e-2, 1e-3), repetitions=4)
+        seen = np.zeros((3, 4), int)
+        for part in found.parts:
+            seen[part] += 1
+        assert (seen == 1).all()
+        state = found.init()
+        assert found.params(state, None)["mu"].shape == (3, 4, DIM)
+        assert found.measure(state, 0)["elbo"].shape == (3, 4)
+
+
+def test_a_narrow_table_is_read_by_all_step_sizes_at_once(monkeypatch):
+    split(monkeypatch, singles=False)
+    assert build("joint").parts == [(slice(0, 2), slice(0, 1)), (slice(0, 2), slice(1, 2))]
+
+
+@pytest.mark.parametrize(
+    ("batches", "eps"),
+    [
+        ("reshuffled", "rqmc"),
+        *(
+            pytest.param(*one, marks=pytest.mark.long)
+            for one in (("reshuffled", "iid"), ("fixed", "antithetic"), ("iid", "orthogonal"))
+        ),
+    ],
+)
+def test_noise_drawn_batch_by_batch_is_that_of_the_epoch(batches, eps):
+    draw = sampler(BATCHES[batches](N, 6), GAUSSIAN[eps](2), DIM, np.float64)
+    key = named_key(0, eps, batches)
+    whole, plan, drawn_now = jax.jit(draw.epoch)(key), jax.jit(draw.plan)(key), jax.jit(draw.drawn)
+    assert isinstance(plan, Plan)
+    for t in (0, draw.batches.steps - 1):
+        drawn = drawn_now(jax.tree.map(lambda leaf, t=t: leaf[t], plan))
+        for name, value in drawn._asdict().items():
+            # the same random bits; what is made of them may round differently in a batch of another shape
+            tolerance = 1e-13 if name == "eps" else 0
+            np.testing.assert_allclose(value, getattr(whole, name)[t], rtol=0, atol=tolerance, err_msg=name)
+    assert draw.drawn(whole) is whole
+
+
+def test_whether_noise_is_wide_depends_on_an_epochs_numbers(monkeypatch):
+    def wide(held):
+        monkeypatch.setattr(SAMPLER, "_HELD", held)
+        return sampler(BATCHES["reshuffled"](N, 6), GAUSSIAN["antithetic"](2), DIM).wide
+
+    numbers = 4 * 2 * DIM
+    assert wide(numbers - 1)
+    assert not wide(numbers)
+
+
+# --- tables and memory -------------------------------------------------------------------------------------------
+
+
+def test_tables_that_do_not_fit_are_refused_before_anything_starts(monkeypatch):
+    def never(*args):
+        raise AssertionError("a run has started")
+
+    state = build("joint")._state_bytes()
+    assert state > 2 * 4 * 2 * DIM * 8  # two epochs of four vectors, two blocks
+    monkeypatch.setattr(engine.VariationalEngine, "init", never)
+    monkeypatch.setattr(engine.VariationalEngine, "_make_elbos", never)
+    monkeypatch.setattr(engine, "_SHARE", 0.8)
+    there = int(4 * state / 0.8)
+    monkeypatch.setattr(engine, "memory", lambda: there - 8)
+    message = (
+        r"logistic_regression: the tables of 4 runs need \S+ GiB, and the machine has \S+; use fewer step sizes or "
+        r"repetitions, a larger batch, dtype float32, or a method with a smaller table: joint_svrg, or joint_glm"
+    )
+    with pytest.raises(UserError, match=message):
+        build("joint")
+    # each of the smaller choices gets past the check, and to the work
+    for smaller in ({"repetitions": 1}, {"step_sizes": SIZES[:1]}, {"batch_size": 10}, {"method": "joint_svrg"},
+                    {"method": "joint_glm"}, {"method": "joint_current"}):  # fmt: skip
+        with pytest.raises(AssertionError, match="a run has started"):
+            build(**{"method": "joint", **smaller})
+    monkeypatch.setattr(engine, "memory", lambda: there + 8)
+    with pytest.raises(AssertionError, match="a run has started"):
+        build("joint")
+
+
+def test_the_refusal_names_both_sizes(monkeypatch):
+    monkeypatch.setattr(engine, "memory", lambda: 2**30)
+    monkeypatch.setattr(engine.VariationalEngine, "_state_bytes", lambda self: 3 * 2**29)
+    with pytest.raises(UserError, match=r"the tables of 4 runs need 6\.0 GiB, and the machine has 1\.0;"):
+        build("joint")
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "settings", "vectors"),
+    [
+        ("naive", {}, {}, 0),
+        ("joint", {}, {}, 2 * 4 * 2),
+        ("joint", {"table": "rows"}, {}, N * 2),
+        ("joint_current", {}, {}, 2 * 4),
+        ("smiso", {"table": "rows"}, {}, N * 2),
+        ("smiso", {"table": "batches"}, {"batches": "fixed"}, 4 * 2),
+    ],
+)
+def test_table_bytes_are_those_of_the_state(method, options, settings, vectors):
+    solver = build(method, options=options, repetitions=1, step_sizes=(1e-2,), **settings).at(1e-2)
+    assert solver.table_bytes == vectors * DIM * 8
+
+
+def test_the_machine_has_memory():
+    assert 2**26 < engine.memory() < 2**60
+
+
+# --- checkpoints -------------------------------------------------------------------------------------------------
+
+
+class Cut(Exception):
+    """The run is cut here."""
+
+
+@pytest.mark.parametrize("backend", ["jax", pytest.param("torch", marks=pytest.mark.long)])
+def test_a_run_in_parts_goes_on_from_its_checkpoint(monkeypatch, tmp_path, backend):
+    split(monkeypatch, singles=True)
+    path, runs = tmp_path / "checkpoint.npz", build("joint", backend, batch_size=12)
+    assert len(runs.parts) == 4
+    expected = loop.run(runs)
+    passed = []
+
+    def cut(count):
+        passed.append(count)
+        if path.exists() and sum(passed) > 1:
+            raise Cut
+
+    with pytest.raises(Cut):
+        loop.run(runs, checkpoint=path, mark=MARK, every=0.0, progress=cut)
+    assert 0 < sum(passed) < SETTINGS["epochs"]
+    resumed = []
+    again = (
+        build("joint", backend, batch_size=12) if backend == "jax" else runs
+    )  # traced once: `test_resume` has other processes
+    found = loop.run(again, checkpoint=path, mark=MARK, progress=resumed.append)
+    assert resumed[0] > 0  # it did not begin again
+    assert sum(resumed) == SETTINGS["epochs"]
+    pd.testing.assert_frame_equal(found.trace, expected.trace, check_exact=True)
+    for block, values in found.params.items():
+        assert values.tobytes() == expected.params[block].tobytes()
+
+
+def test_flatten_and_unflatten_are_inverse(monkeypatch):
+    split(monkeypatch, singles=True)
+    runs = build("joint_glm")
+    state = runs.advance(runs.init(), 0, 1)
+    leaves = runs.flatten(state)
+    again = runs.flatten(runs.unflatten(leaves))
+    assert all(a.dtype == b.dtype and np.array_equal(a, b) for a, b in zip(leaves, again, strict=True))
+
+
+# --- a solver of its own -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.long
+def test_smiso_runs_in_the_engine(monkeypatch):
+    settings = {"batches": "fixed", "step_sizes": (5e-2, 1e-2), "epochs": 12, "batch_size": 12}
+    expected = loop.run(build("smiso", **settings))
+    trace = expected.trace
+    assert (trace["gradients"] == trace["epoch"] * N).all()
+    assert (trace["hvps"] == 0).all()
+    ends = trace.groupby("epoch")["elbo"].mean()
+    assert ends.iloc[-1] > ends.iloc[0]
+    same(loop.run(build("smiso", "torch", **settings)), expected, rtol=1e-9)
+    split(monkeypatch, singles=True)
+    parts = build("smiso", **settings)
+    assert len(parts.parts) == 4
+    same(loop.run(parts), expected)
+
+
+def test_options_of_a_solver_are_checked():
+    with pytest.raises(UserError, match="solver: smiso: unknown option 'beta'"):
+        build("smiso", options={"beta": 0.5})
+    with pytest.raises(UserError, match="estimator: joint: unknown option 'alpha'"):
+        build("joint", options={"alpha": 0.5})
+    with pytest.raises(UserError, match="table 'batches' needs fixed batches, not 'reshuffled'"):
+        build("smiso", options={"table": "batches"})
+
+
+# --- settings by problem and method ------------------------------------------------------------------------------
+
+
+def experiment(tmp_path, **problem):
+    of_problem = {"model": "logistic_regression", "dataset": "breast_cancer", **problem}
+    content = {
+        "name": "small",
+        "title": "A small one",
+        "problems": {"one": of_problem, "two": {"model": "logistic_regression", "dataset": "sonar"}},
+        "methods": {"naive": None, "joint": None},
+        "solver": {"step_sizes": [1e-3], "batch_size": 5, "epochs": 3, "repetitions": 7},
+    }
+    (tmp_path / "small.yaml").write_text(yaml.safe_dump(content))
+    return load_experiment(tmp_path / "small.yaml", "quick")
+
+
+def test_the_most_particular_setting_counts(tmp_path):
+    own = {"naive": None, "joint": {"repetitions": 2, "step_sizes": [0.5, 0.25]}}
+    found = experiment(tmp_path, solver={"batch_size": 9, "repetitions": 4}, methods=own)
+    naive, joint, other = (
+        found.run(problem, method, "jax").solver
+        for problem, method in (("one", "naive"), ("one", "joint"), ("two", "joint"))
+    )
+    assert (naive.batch_size, naive.repetitions, naive.step_sizes, naive.epochs) == (9, 4, (1e-3,), 3)
+    assert (joint.batch_size, joint.repetitions, joint.step_sizes, joint.epochs) == (9, 2, (0.5, 0.25), 3)
+    assert (other.batch_size, other.repetitions, other.step_sizes, other.epochs) == (5, 7, (1e-3,), 3)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"solver": {"epoch": 2}}, r"problems\.one\.solver: unknown key 'epoch': did you mean 'epochs'\?"),
+        (
+            {"methods": {"joint": {"repetition": 2}}},
+            r"problems\.one\.methods\.joint: unknown key 'repetition': did you mean 'repetitions'\?",
+        ),
+        ({"methods": {"joint": {"epochs": 0}}}, r"problems\.one\.methods\.joint: epochs = 0"),
+        ({"methods": {"jiont": None}}, r"problems\.one\.methods: .*'jiont'.*'joint'"),
+    ],
+)
+def test_a_wrong_setting_is_refused_where_it_stands(tmp_path, change, message):
+    with pytest.raises(UserError, match=r"small\.yaml: .*" + message):
+        experiment(tmp_path, **change)

@@ -1,0 +1,381 @@
+import functools
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lowvar.core.backend import get
+from lowvar.errors import UserError
+from lowvar.vi.sampler import Noise
+from lowvar_studies.models import dropout
+
+N, D, K, SIGMA = 23, 3, 4, 0.5
+
+
+def data(seed=0, rows=N, dim=D):
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, K, rows)
+    y[0] = K - 1
+    return {"x": rng.normal(size=(rows, dim)), "y": y}
+
+
+def made(backend="jax", **options):
+    return dropout.problem(data(), backend, sigma=SIGMA, **options)
+
+
+def weights(seed=1, rows=()):
+    return np.random.default_rng(seed).normal(size=(*rows, K * D))
+
+
+def batch(problem, points=2, rows=5, seed=2):
+    rng = np.random.default_rng(seed)
+    weight = rng.uniform(size=rows)
+    arrays = rng.integers(0, N, rows).astype(np.int32), weight / weight.sum(), rng.normal(size=(points, D))
+    index, weight, eps = map(problem.backend.asarray, arrays)
+    return Noise(index, weight, float(rows), eps, 0)
+
+
+def tree(problem, w):
+    return {"w": problem.backend.asarray(w)}
+
+
+def array(problem, gradient):
+    assert set(gradient) == {"w"}
+    return problem.backend.to_numpy(gradient)["w"]
+
+
+def calls(problem, **asked):
+    """``{method: its result}`` of ``{method: arguments}``, in JAX by one program."""
+    of = problem.backend.jit(lambda given: {name: getattr(problem, name)(*args) for name, args in given.items()})
+    return of(asked)
+
+
+# the definitions, without a closed form
+
+
+def loss(w, x, y, eps):
+    return -jax.nn.log_softmax(w.reshape(K, D) @ ((1 + SIGMA * eps) * x))[y]
+
+
+def taylor(w, x, y, eps):
+    def f(eps):
+        return loss(w, x, y, eps)
+
+    zero = jnp.zeros(D)
+    value, slope = jax.jvp(f, (zero,), (eps,))
+    curvature = jax.jvp(lambda at: jax.jvp(f, (at,), (eps,))[1], (zero,), (eps,))[1]
+    return value + slope + 0.5 * curvature
+
+
+def taylor_mean(w, x, y):
+    hessian = jax.hessian(lambda eps: loss(w, x, y, eps))(jnp.zeros(D))
+    return loss(w, x, y, jnp.zeros(D)) + 0.5 * jnp.trace(hessian)
+
+
+@functools.cache
+def slope_of(function):
+    """Compiled once for all tests."""
+    return jax.jit(jax.grad(function))
+
+
+def by_definition(function, w, noise, arrays, with_eps=True):
+    """The weighted mean of the gradients, with weights of its own for each row if ``w`` has them."""
+    total, slope = 0.0, slope_of(function)
+    for i, (n, weight) in enumerate(zip(np.asarray(noise.index), np.asarray(noise.weight), strict=True)):
+        own = jnp.asarray(w[i] if np.ndim(w) == 2 else w)
+        x, y = jnp.asarray(arrays["x"][n]), jnp.asarray(arrays["y"][n])
+        if with_eps:
+            terms = [slope(own, x, y, jnp.asarray(np.asarray(eps))) for eps in noise.eps]
+        else:
+            terms = [slope(own, x, y)]
+        total = total + float(weight) * sum(terms) / len(terms)
+    return np.asarray(total)
+
+
+def close(a, b, tolerance=1e-10):
+    np.testing.assert_allclose(a, b, rtol=0, atol=tolerance * max(1.0, float(np.abs(b).max())))
+
+
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+@pytest.mark.parametrize("points", [pytest.param(1, marks=pytest.mark.long), 3])
+def test_gradients_are_those_of_the_definitions(backend, points):
+    problem, w = made(backend), weights()
+    params, noise = tree(problem, w), batch(problem, points)
+    point = problem.point(params)
+    found = calls(problem, objective_gradient=(params, noise), approximation=(point, noise),
+                  approximation_mean=(point, noise.index, noise.weight))  # fmt: skip
+    close(array(problem, found["objective_gradient"]), by_definition(loss, w, noise, data()))
+    mean, deviation = (array(problem, part) for part in found["approximation"])
+    close(mean, by_definition(taylor_mean, w, noise, data(), with_eps=False))
+    close(mean + deviation, by_definition(taylor, w, noise, data()))
+    close(array(problem, found["approximation_mean"]), mean, 1e-14)
+
+
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+@pytest.mark.parametrize("points", [pytest.param(1, marks=pytest.mark.long), 3])
+def test_rows_with_points_of_their_own(backend, points):
+    problem, w = made(backend), weights(rows=(5,))
+    rows, noise = tree(problem, w), batch(problem, points)
+    found = calls(problem, objective_gradient_by_row=(rows, noise), approximation_by_row=(rows, noise),
+                  approximation_mean_by_row=(rows, noise.index, noise.weight))  # fmt: skip
+    close(array(problem, found["objective_gradient_by_row"]), by_definition(loss, w, noise, data()))
+    mean, deviation = (array(problem, part) for part in found["approximation_by_row"])
+    close(mean, by_definition(taylor_mean, w, noise, data(), with_eps=False))
+    close(mean + deviation, by_definition(taylor, w, noise, data()))
+    close(array(problem, found["approximation_mean_by_row"]), mean, 1e-14)
+
+
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+def test_equal_rows_are_a_batch(backend):
+    problem, w = made(backend), weights()
+    params, rows = tree(problem, w), tree(problem, np.tile(w, (5, 1)))
+    noise = batch(problem)
+    arguments = {"objective_gradient": (noise,), "approximation": (noise,),
+                 "approximation_mean": (noise.index, noise.weight)}  # fmt: skip
+    together = calls(problem, **{name: (params, *args) for name, args in arguments.items()})
+    by_row = calls(problem, **{f"{name}_by_row": (rows, *args) for name, args in arguments.items()})
+    for name, found in together.items():
+        pairs = zip(
+            *(jax.tree.leaves(problem.backend.to_numpy(one)) for one in (by_row[f"{name}_by_row"], found)), strict=True
+        )
+        for one, other in pairs:
+            close(one, other, 1e-13)
+
+
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+@pytest.mark.parametrize("chunk", [7, pytest.param(1024, marks=pytest.mark.long)])
+def test_full_passes_are_means_over_rows(backend, chunk, monkeypatch):
+    monkeypatch.setattr(dropout, "_CHUNK", chunk)
+    problem = made(backend)
+    params = tree(problem, weights())
+    rows = problem.backend.asarray(np.arange(N, dtype=np.int32))
+    noise = batch(problem)._replace(index=rows, weight=problem.backend.asarray(np.full(N, 1 / N)))
+    found = calls(
+        problem, full_objective_gradient=(params, noise.eps), objective_gradient=(params, noise),
+        full_approximation=(params, noise.eps), approximation=(params, noise),
+        full_approximation_mean=(problem.point(params),), approximation_mean=(params, rows, noise.weight),
+    )  # fmt: skip
+    found = problem.backend.to_numpy(found)
+    for name in ("objective_gradient", "approximation", "approximation_mean"):
+        for full, of_batch in zip(*map(jax.tree.leaves, (found[f"full_{name}"], found[name])), strict=True):
+            close(full, of_batch, 1e-13)
+
+
+@pytest.mark.parametrize("by_row", [False, True])
+def test_the_deviation_has_mean_zero(by_row):
+    """The gradient of a quadratic in the noise is one too: Gauss-Hermite with three nodes is exact."""
+    problem = made()
+    params = tree(problem, weights(rows=(5,) if by_row else ()))
+    approximation = jax.jit(problem.approximation_by_row if by_row else problem.approximation)
+    nodes, mass = np.polynomial.hermite_e.hermegauss(3)
+    mass = mass / mass.sum()
+    noise, total, size = batch(problem), 0.0, 0.0
+    for at in itertools.product(range(3), repeat=D):
+        _, deviation = approximation(params, noise._replace(eps=jnp.asarray(nodes[list(at)])[None]))
+        total = total + mass[list(at)].prod() * array(problem, deviation)
+        size = max(size, np.abs(array(problem, deviation)).max())
+    assert size > 0.1
+    close(total, np.zeros(K * D), 1e-13)
+
+
+def test_mean_and_deviation_are_unbiased_by_sampling():
+    problem = made()
+    params, noise = tree(problem, weights()), batch(problem)
+    eps = jax.random.normal(jax.random.key(3), (20000, D))
+    parts = jax.jit(jax.vmap(lambda eps: problem.approximation(params, noise._replace(eps=eps[None]))))(eps)
+    mean, deviation = (np.asarray(part["w"]) for part in parts)
+    assert np.abs(deviation.mean(0)).max() < (5 * deviation.std(0) / len(eps) ** 0.5).max()
+    assert (np.abs(deviation.mean(0)) <= 5 * deviation.std(0) / len(eps) ** 0.5).all()
+    exact = by_definition(taylor_mean, weights(), noise, data(), with_eps=False)
+    close(mean[0], exact)
+
+
+def test_the_approximation_removes_most_of_the_noise():
+    """At weights of the size that training has: where they are large, no expansion holds."""
+    problem = made()
+    params, noise = tree(problem, 0.5 * weights()), batch(problem)
+    eps = jax.random.normal(jax.random.key(3), (2000, D))
+
+    def estimate(eps):
+        here = noise._replace(eps=eps[None])
+        gradient = problem.objective_gradient(params, here)["w"]
+        return gradient, gradient - problem.approximation(params, here)[1]["w"]
+
+    plain, controlled = jax.jit(jax.vmap(estimate))(eps)
+    assert float(jnp.var(controlled, axis=0).sum()) < 0.3 * float(jnp.var(plain, axis=0).sum())
+
+
+def test_backends_agree():
+    results = {}
+    for backend in ("jax", "torch"):
+        problem = made(backend)
+        params, rows = tree(problem, weights()), tree(problem, weights(rows=(5,)))
+        noise = batch(problem)
+        eps = problem.backend.asarray(np.random.default_rng(4).normal(size=(16, D)))
+        results[backend] = problem.backend.to_numpy(
+            calls(
+                problem, objective_gradient=(params, noise), full_objective_gradient=(params, noise.eps),
+                objective_gradient_by_row=(rows, noise), approximation=(params, noise),
+                approximation_by_row=(rows, noise), full_approximation=(params, eps),
+                full_approximation_mean=(params,), elbo=(params, eps),
+            )
+        )  # fmt: skip
+    for a, b in zip(*map(jax.tree.leaves, results.values()), strict=True):
+        close(a, b)
+
+
+@pytest.mark.parametrize("backend", [pytest.param("jax", marks=pytest.mark.long), "torch"])  # jax: as the tests above
+def test_programs_and_maps_give_the_same(backend):
+    """As engines call it: mapped over runs, and compiled."""
+    problem, ops = made(backend), get(backend)
+    runs, noise = tree(problem, weights(rows=(3,))), batch(problem)
+
+    def both(w, index, eps):
+        here = noise._replace(index=index, eps=eps)
+        mean, deviation = problem.approximation({"w": w}, here)
+        gradient = problem.objective_gradient({"w": w}, here)
+        return {
+            "a": mean["w"] + deviation["w"],
+            "b": gradient["w"],
+            "c": problem.full_approximation_mean({"w": w})["w"],
+        }
+
+    mapped = ops.to_numpy(ops.compile(ops.vmap(both, (0, None, None)))(runs["w"], noise.index, noise.eps))
+    for r in range(3):
+        alone = ops.to_numpy(both(runs["w"][r], noise.index, noise.eps))
+        for name, value in alone.items():
+            close(mapped[name][r], value, 1e-12)
+
+
+def exact_objective(w, nodes=25):
+    points, mass = np.polynomial.hermite_e.hermegauss(nodes)
+    grid = jnp.asarray(np.array(list(itertools.product(points, repeat=D))))
+    mass = jnp.asarray(np.array(list(itertools.product(mass / mass.sum(), repeat=D))).prod(1))
+    values = jax.jit(jax.vmap(lambda x, y: mass @ jax.vmap(lambda eps: loss(w, x, y, eps))(grid)))
+    return float(values(jnp.asarray(data()["x"]), jnp.asarray(data()["y"])).mean())
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("scale", [0.5, 3.0])
+def test_the_objective_is_within_its_standard_errors(scale):
+    problem, params = made(), tree(made(), scale * weights())
+    exact = exact_objective(params["w"])
+    eps = jax.random.normal(jax.random.key(0), (40, 400, D))
+    values, errors = map(np.asarray, jax.jit(jax.vmap(lambda eps: problem.elbo(params, eps)))(eps))
+    scores = (values + exact) / errors
+    assert abs(scores.mean()) < 5 / len(scores) ** 0.5
+    assert 0.6 < scores.std() < 1.6
+
+
+@pytest.mark.long
+def test_the_control_variate_of_the_objective_pays():
+    problem, params = made(), tree(made(), 0.5 * weights())
+    eps = jax.random.normal(jax.random.key(0), (4000, D))
+    elbo = jax.jit(jax.vmap(lambda eps: problem.elbo(params, eps)))
+    pairs, unknown = elbo(eps[:, None])
+    assert np.isnan(unknown).all()  # one point says nothing about its error
+    spread = np.std(pairs)
+    assert abs(np.mean(pairs) + exact_objective(params["w"])) < 5 * spread / len(eps) ** 0.5
+    _, errors = elbo(eps[:400][None])
+    assert float(errors[0]) < 0.3 * spread / 400**0.5
+    few, errors = elbo(eps.reshape(1000, 4, D))
+    assert np.allclose(few, np.asarray(pairs).reshape(1000, 4).mean(1))
+    assert np.allclose(errors, np.asarray(pairs).reshape(1000, 4).std(1) / 3**0.5)
+
+
+def test_many_points_are_taken_in_smaller_chunks(monkeypatch):
+    problem, params = made(), tree(made(), weights())
+    eps = jax.random.normal(jax.random.key(0), (50, D))
+    asked = {"elbo": (params, eps), "full_objective_gradient": (params, eps)}
+    whole = calls(problem, **asked)
+    monkeypatch.setattr(dropout, "_CHUNK", 6)
+    assert problem._chunks(50)["index"].shape == (4, 6)
+    for a, b in zip(*map(jax.tree.leaves, (whole, calls(problem, **asked))), strict=True):
+        close(a, b, 1e-12)
+
+
+def test_the_objective_at_the_origin_is_the_entropy_of_the_classes():
+    problem = made()
+    eps = jax.random.normal(jax.random.key(0), (10, D))
+    params = tree(problem, problem.initial("origin", None)["w"])
+    value, error = problem.elbo(params, eps)
+    assert float(value) == pytest.approx(-np.log(K), abs=1e-14)
+    assert float(error) < 1e-14
+    with pytest.raises(ValueError, match="pass eps"):
+        problem.elbo(params)
+
+
+def test_large_weights_do_not_overflow():
+    problem = made()
+    params, noise = tree(problem, 1e4 * weights()), batch(problem)
+    eps = jax.random.normal(jax.random.key(0), (10, D))
+    found = calls(problem, objective_gradient=(params, noise), approximation=(params, noise), elbo=(params, eps))
+    for leaf in jax.tree.leaves(found):
+        assert np.isfinite(leaf).all()
+
+
+def test_no_noise_without_sigma():
+    problem = dropout.problem(data(), sigma=0.0)
+    params, noise = tree(problem, weights()), batch(problem)
+    found = calls(problem, approximation=(params, noise), objective_gradient=(params, noise))
+    mean, deviation = found["approximation"]
+    close(array(problem, mean), array(problem, found["objective_gradient"]), 1e-14)
+    close(array(problem, deviation), np.zeros(K * D), 1e-14)
+
+
+def test_starts_and_attributes():
+    problem = dropout.problem(data(dim=100), name="toy")
+    assert (problem.name, problem.N, problem.dim, problem.classes, problem.sigma) == ("toy", N, 100, K, 0.5)
+    assert list(problem.blocks) == ["w"]
+    assert problem.exact_elbo is None
+    assert not problem.zero_mean(tree(problem, weights()))["w"].any()
+    assert problem.sites == {}
+    assert problem.dtype == np.float64
+    start = problem.initial("standard", jax.random.key(1))["w"]
+    assert start.shape == (100 * K,)
+    assert np.std(start) == pytest.approx(0.1, rel=0.2)
+    with pytest.raises(UserError, match="unknown initial 'standrad': did you mean 'standard'"):
+        problem.initial("standrad", jax.random.key(1))
+
+
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+def test_single_precision_stays_single(backend):
+    arrays = data()
+    problem = dropout.problem({**arrays, "x": arrays["x"].astype(np.float32)}, backend)
+    assert problem.dtype == np.float32
+    params = tree(problem, weights().astype(np.float32))
+    noise = batch(problem)
+    ops = problem.backend
+    noise = noise._replace(
+        weight=ops.asarray(ops.to_numpy(noise.weight).astype(np.float32)),
+        eps=ops.asarray(np.random.default_rng(0).normal(size=(9, D)).astype(np.float32)),
+    )
+    results = calls(
+        problem, objective_gradient=(params, noise), approximation=(params, noise),
+        full_approximation=(params, noise.eps), full_approximation_mean=(params,),
+        full_objective_gradient=(params, noise.eps), elbo=(params, noise.eps),
+    )  # fmt: skip
+    assert {leaf.dtype for leaf in jax.tree.leaves(ops.to_numpy(results))} == {np.dtype(np.float32)}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"y": np.zeros(3, int)}, "x has 23 rows and y 3"),
+        ({"y": np.full(N, 0.5)}, "classes as integers"),
+        ({"y": np.zeros(N, int)}, "two of them or more"),
+        ({"y": np.arange(N) - 1}, "classes as integers"),
+        ({"x": np.zeros(N)}, r"x has shape \(23,\)"),
+    ],
+)
+def test_mistakes_in_the_data(change, message):
+    with pytest.raises(UserError, match=message):
+        dropout.problem(data() | change)
+
+
+@pytest.mark.parametrize("sigma", [-1.0, np.nan, np.inf])
+def test_mistakes_in_sigma(sigma):
+    with pytest.raises(UserError, match="sigma"):
+        dropout.problem(data(), sigma=sigma)

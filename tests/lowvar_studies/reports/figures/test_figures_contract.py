@@ -1,0 +1,315 @@
+"""What every figure promises: it draws the rows that it saves and nothing else, the same every time, whole and labelled."""
+
+import re
+import subprocess
+import sys
+
+import drawn
+import numpy as np
+import pandas as pd
+import pytest
+import synthetic
+import synthetic_diagnostics
+import synthetic_integrals
+import synthetic_search
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from PIL import Image
+
+from lowvar.core import drawing
+from lowvar.errors import UserError
+from lowvar_studies.jobs.load import FAMILIES
+from lowvar_studies.reports.drawing import rows, style, ticks
+from lowvar_studies.reports.variational.figures import SHARES
+
+SIX = ("sonar", "australian", "breast cancer", "mnist", "tennis", "movielens")
+EIGHT = (*synthetic.METHODS, "full_batch", "mine", "her_own")
+UNITS = {"nats", "seconds", "(s)", "data rows", "%", "points", "epoch", "iteration", "generations", "evaluations", "passes", "step",
+         "dimension", "gap", "error", "truth", "iid", "time", "f and fits", "score", "abundance", "x", "y", "α"}  # fmt: skip
+TEXT = dict.fromkeys(("sizes", "kernel"), str)
+# one each with bars, with lines and bands, with steps, with boxes; `make test-long` has all
+SHORT = ("shares", "convergence", "curves", "boxes")
+LONG = pytest.mark.long
+every = pytest.mark.parametrize(("family", "name"), drawn.FIGURES)
+
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(one, marks=() if one[1] in SHORT else LONG, id="-".join(one)) for one in drawn.FIGURES],
+)
+def pictured(request, tmp_path_factory):
+    """A figure, its table, and what is drawn and saved of it, but for the png, once for all tests of it."""
+    figure, table = drawn.FIGURES[request.param], drawn.TABLES[request.param][0]()
+    fig, shown = figure.drawn(table)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delitem(drawing._METADATA, "png")
+        return figure, table, fig, drawing.save(fig, tmp_path_factory.mktemp("pictured") / "picture", shown)
+
+
+def test_every_figure_of_a_family_is_tested():
+    assert list(drawn.FIGURES) == [(family, name) for family in FAMILIES for name in FAMILIES[family].figures]
+    assert set(drawn.TABLES) == set(drawn.FIGURES)
+
+
+def test_the_rows_that_are_drawn_are_saved(pictured):
+    """``draw`` is given them alone: what it draws is the same for the same rows, as the test below has it."""
+    figure, table, _, first = pictured
+    saved = pd.read_csv(first[-1], dtype=TEXT)
+    pd.testing.assert_frame_equal(saved, figure.rows(table), check_dtype=False)
+    svg = first[0].read_text()
+    assert "<dc:date>" not in svg
+    assert "<image" not in svg  # all of it is vector
+
+
+def test_drawn_from_the_saved_rows_the_picture_is_the_same(pictured, tmp_path, monkeypatch):
+    """To the byte."""
+    figure, _, _, first = pictured
+    saved = pd.read_csv(first[-1], dtype=TEXT)
+    again = figure.__class__(figure.name, figure.table, lambda rows: rows, figure.draw, "", options=figure.options)
+    monkeypatch.delitem(drawing._METADATA, "png")
+    for path in again.picture(saved, tmp_path / "picture"):
+        assert path.read_bytes() == first[0].with_name(path.name).read_bytes()
+
+
+def test_axes_are_labelled_and_nothing_is_cut_off_or_covered(pictured):
+    figure, _, fig, _ = pictured
+    said = [label for ax in fig.axes for label in (ax.get_xlabel(), ax.get_ylabel()) if label]
+    assert said
+    for label in said:
+        assert any(unit in label for unit in UNITS), label
+    whole(fig, 0.01 if figure.name in ("sensitivity", "power_scores", "stein_kernels") else 0.1)  # of narrow bars
+
+
+def test_axes_with_numbers_have_three_labelled_ticks(pictured):
+    fig = pictured[2]
+    numeric = [axis for ax in fig.axes for axis in (ax.xaxis, ax.yaxis) if ticks.of_numbers(axis)]
+    assert numeric
+    for axis in numeric:
+        words = [text for _, text in ticks.labelled(axis)]
+        assert len(set(words)) >= 3, (axis.axes.get_title(loc="left"), axis.axis_name, words)
+
+
+@pytest.mark.parametrize(
+    "ends",
+    [
+        *((30, 400), (2e-4, 9e-4), (99.9, 100.1)),
+        *(pytest.param(ends, marks=LONG) for ends in ((0.9, 1.1), (1.1, 1.9), (3e4, 2e6))),
+    ],
+)
+def test_an_axis_of_any_range_gets_ticks_that_do_not_touch(ends):
+    from lowvar_studies.reports.drawing.panels import grid
+
+    fig, axes = grid(2, "x", "y")
+    for ax, scale in zip(axes, ("linear", "log"), strict=True):
+        ax.set(xscale=scale, yscale=scale, xlim=ends, ylim=ends, xticks=ends[:1], yticks=ends[1:])
+        ax.minorticks_off()
+    ticks.enough(fig)
+    whole(fig, 0.25)
+    for ax in axes:
+        for axis in (ax.xaxis, ax.yaxis):
+            assert len(ticks.labelled(axis)) >= 3
+            for place, text in ticks.labelled(axis):
+                assert number(text) == pytest.approx(place, rel=1e-6)
+
+
+def number(text):
+    found = re.fullmatch(r"\$(?:(.+)\\times )?10\^\{(-?\d+)\}\$", text)
+    return float(f"{found[1] or 1}e{found[2]}") if found else float(text.replace("\N{MINUS SIGN}", "-"))
+
+
+@every
+def test_missing_columns_and_empty_tables_are_the_users_error(family, name):
+    make, column = drawn.TABLES[family, name]
+    figure, table = drawn.FIGURES[family, name], make()
+    with pytest.raises(UserError, match=f"no column '{column}'"):
+        figure.rows(table.drop(columns=column))
+    with pytest.raises(UserError, match="no rows"):
+        figure.rows(table.iloc[:0])
+    with pytest.raises(UserError, match="unknown option 'colour'"):
+        figure.rows(table, colour="red")
+
+
+@every
+@pytest.mark.filterwarnings("ignore:.*empty slice", "ignore:.*All-NaN")
+def test_a_table_of_nan_is_an_empty_panel_that_says_why(family, name):
+    table = drawn.TABLES[family, name][0]().copy()
+    results = ("mean", "low", "high", "mae", "gap", "elbo", "variance", "share", "to_iid", "f_", "best_", "below",
+               "error", "value", "mse", "bias2", "evaluations_", "seconds", "fitted")  # fmt: skip
+    for column in table.select_dtypes("floating"):
+        if column.startswith(results) and column not in ("evaluations_per_dim",):
+            table[column] = np.nan
+    if "status" in table:
+        table["status"] = "diverged"
+    if name == "cost":
+        with pytest.raises(UserError, match="no times"):
+            drawn.FIGURES[family, name].drawn(table)
+        return
+    fig, _ = drawn.FIGURES[family, name].drawn(table)
+    words = [text for ax in fig.axes for text in drawn.texts(ax)]
+    quiet = (
+        "profiles",
+        "groups",
+        "scaling",
+        "schemes",
+        "gradients",
+        "fits",
+        "power_scores",
+        "predictive",
+        "sensitivity",
+    )
+    assert words or name in quiet  # those have gaps and crosses in place of words
+
+
+@every
+def test_captions_are_sentences(family, name):
+    figure = drawn.FIGURES[family, name]
+    assert figure.caption.endswith(".")
+    assert "  " not in figure.caption + figure.answer
+    assert not figure.answer or (figure.answer.endswith(".") and not figure.answer[0].isupper())
+    assert family == "variational" or figure.answer  # any of theirs can open a report
+
+
+def test_the_first_backend_of_a_method_is_drawn():
+    table = pd.DataFrame({"problem": "p", "method": list("aabb"), "backend": ["torch", "jax", "torch", "other"]})
+    assert list(rows.one_backend(table)["backend"]) == ["jax", "torch"]
+
+
+def test_same_bytes_in_another_process_and_nothing_is_imported_before_it_is_drawn(tmp_path):
+    table = synthetic.decomposition(("sonar",), ("naive", "joint"))
+    paths = SHARES.picture(table, tmp_path / "a.b")
+    assert [path.name for path in paths] == ["a.b.svg", "a.b.png", "a.b.csv"]
+    with Image.open(paths[1]) as image:
+        assert image.info["dpi"] == pytest.approx((200, 200), abs=0.1)
+    first = [path.read_bytes() for path in paths]
+    table.to_parquet(tmp_path / "t.parquet")
+    code = "import sys; from lowvar_studies.jobs.load import FAMILIES;"
+    code += "assert not {'matplotlib', 'jax', 'torch', 'pandas'} & set(sys.modules);"
+    code += "import pandas; FAMILIES['variational'].figures['shares'].picture(pandas.read_parquet(sys.argv[1]), sys.argv[2]);"
+    code += "assert 'matplotlib.pyplot' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code, tmp_path / "t.parquet", tmp_path / "c"], check=True, timeout=60)
+    assert [(tmp_path / f"c.{ending}").read_bytes() for ending in ("svg", "png", "csv")] == first
+
+
+def test_the_users_own_style_neither_matters_nor_changes(tmp_path):
+    import matplotlib
+
+    table = synthetic.decomposition(("sonar",), ("naive", "joint"))
+    plain = SHARES.picture(table, tmp_path / "plain")[0].read_bytes()
+    with matplotlib.rc_context({"font.size": 30, "lines.linewidth": 9}):
+        assert SHARES.picture(table, tmp_path / "own")[0].read_bytes() == plain
+        assert matplotlib.rcParams["font.size"] == 30
+
+
+def test_unwritable_folder_is_the_users_error(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="cannot write"):
+        SHARES.picture(synthetic.decomposition(("sonar",), ("naive",)), tmp_path / "file" / "x")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["shares", "convergence", "along", "split_along", "steps", "schemes"])
+def test_variational_figures_of_many_methods_are_whole(name):
+    draw, _ = drawn.of("variational")
+    if name in ("convergence", "steps"):
+        whole(draw(name, synthetic.convergence(SIX[:3], EIGHT, backends=("jax", "torch"))), 0.25)
+        table = synthetic.without_optimum(problems=SIX, methods=EIGHT, optimum=-1.234567e7)
+    elif name == "schemes":
+        table = synthetic.schemes(SIX[:3], EIGHT)
+    else:
+        table = synthetic.decomposition(SIX[:3], EIGHT, moments=(0, 1, 8, 64))
+    whole(draw(name, table), 0.25)
+
+
+@pytest.fixture(scope="module")
+def diagnosed():
+    return synthetic_diagnostics.tables(synthetic_diagnostics.traces(methods=synthetic_diagnostics.ALL))[-1]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["snr", "variance", "particles", "test"])
+def test_diagnostics_of_all_methods_are_whole(diagnosed, name):
+    draw, _ = drawn.of("variational")
+    whole(draw(name, diagnosed), 0.25)
+
+
+def searched(make):
+    return getattr(synthetic_search, make)(*synthetic_search.made_up(("ellipsoid", "levy", "l_half_ellipsoid"), runs=2))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("name", "make"),
+    [("profiles", lambda: searched("profiles")), ("curves", lambda: searched("curves")),
+     ("effort", lambda: searched("targets")), ("curves", synthetic_search.policies),
+     ("curves", synthetic_search.discrete)],
+)  # fmt: skip
+def test_searches_of_ten_methods_are_whole(name, make):
+    draw, _ = drawn.of("search")
+    whole(draw(name, make()), 0.2)
+
+
+@pytest.mark.long
+def test_integrals_of_all_methods_are_whole():
+    draw, _ = drawn.of("integral")
+    S = synthetic_integrals
+    traces, evidence = pd.concat([S.balanced(runs=6), S.unbalanced()]), S.evidence(8)
+    table = S.errors(traces)
+    whole(draw("errors", S.published(table)), 0.25)
+    whole(draw("seconds", S.seconds(table)), 0.25)
+    whole(draw("boxes", S.estimates(traces[traces["sizes"].isin(["10", "40/20"])])), 0.2)
+    whole(draw("split", S.split(evidence)), 0.2)
+    whole(draw("boxes", S.estimates(evidence), of="value"), 0.15)
+    whole(draw("fits", S.fits(("step", "south"))), 0.25)
+
+
+@pytest.mark.parametrize(
+    ("looks", "known", "variant", "label"),
+    [(style.estimators, style.ESTIMATORS, "mine", "mine"), (style.searchers, style.SEARCHERS, "es_1e-2", "ES 1e-2"),
+     (style.searchers, style.SEARCHERS, "fast_ingo_adaptive_2", "Fast-INGO, adaptive 2"),
+     (style.integrators, style.INTEGRATORS, "control_functional_polynomial", "control functional polynomial"),
+     (style.integrators, style.INTEGRATORS, "paper_vv_fixed", "paper: vv, fixed B")],
+)  # fmt: skip
+def test_every_method_looks_different(looks, known, variant, label):
+    names = [*known, variant, *(f"mine_{rank}" for rank in range(9))]
+    names = [name for name in dict.fromkeys(names) if name not in ("ingo_binary", "ingo_categorical")]
+    assert len({(look.colour, look.marker) for look in looks(names).values()}) == len(names)
+    assert looks(names)[variant].label == label
+    assert looks(["mine_1"])["mine_1"] == looks(["mine_1", next(iter(known))])["mine_1"]
+
+
+def test_every_method_of_the_package_has_a_look():
+    from lowvar.integrals import INTEGRAL
+    from lowvar.search.solvers import SEARCH
+    from lowvar.vi.estimators import GRADIENT
+    from lowvar.vi.plots import SOURCES
+
+    assert set(GRADIENT.own) <= set(style.ESTIMATORS)
+    assert set(SEARCH.own) <= set(style.SEARCHERS)
+    assert set(INTEGRAL.own) <= set(style.INTEGRATORS)
+    colours = {look.colour for look in style.ESTIMATORS.values()}
+    assert not colours & {source.colour for source in SOURCES.values()}
+
+
+def whole(fig, width):
+    renderer = FigureCanvasAgg(fig).get_renderer()
+    fig.draw(renderer)
+    page = fig.bbox.padded(1)
+    legend = fig.legends[0].get_window_extent(renderer) if fig.legends else None
+    for ax in fig.axes:
+        box = ax.get_tightbbox(renderer)
+        assert page.x0 <= box.x0 <= box.x1 <= page.x1
+        assert page.y0 <= box.y0 <= box.y1 <= page.y1
+        assert legend is None or not legend.overlaps(box)
+        assert ax.get_window_extent(renderer).width > width * page.width  # room is left for the data
+        for axis in (ax.xaxis, ax.yaxis):
+            apart([tick.label1 for tick in axis.get_major_ticks()], ax, renderer)
+        apart(ax.texts, ax, renderer)
+        sizes = [text.get_fontsize() for text in (*ax.texts, ax.xaxis.label, *ax.get_xticklabels())]
+        assert min(sizes) >= 9
+    assert legend is None or legend.x1 <= page.x1
+
+
+def apart(texts, ax, renderer):
+    boxes = [t.get_window_extent(renderer) for t in texts if t.get_text() and t.get_visible()]
+    boxes = [box.padded(-1) for box in boxes if box.width > 2 and box.height > 2]
+    for rank, box in enumerate(boxes):
+        assert not any(box.overlaps(other) for other in boxes[:rank]), (ax.get_title(loc="left"), rank)

@@ -1,0 +1,293 @@
+"""One judge for all bounds; what a file of claims may say; the claims that are shipped."""
+
+import inspect
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+from lowvar.core.intervals import mean_interval
+from lowvar.errors import UserError
+from lowvar_studies.jobs.load import FAMILIES, load_experiment
+from lowvar_studies.reports import claims as C
+from lowvar_studies.reports.effect import Effect, Effects, compare
+from lowvar_studies.reports.variational import published
+
+NAN, INF = np.nan, np.inf
+
+
+@pytest.fixture
+def verdict(monkeypatch, judge):
+    """The row of effects under bounds."""
+
+    def verdict(effects, **bounds):
+        monkeypatch.setitem(C.EFFECTS, "given", lambda tables: effects)
+        return judge("given", {}, **bounds)
+
+    return verdict
+
+
+@pytest.mark.parametrize(
+    ("bounds", "shown", "holding", "undecided", "failing"),
+    [
+        ({"below": 1}, NAN, (0.5, 0.9), (0.9, 1), (1.1, 2)),
+        ({"above": 1}, NAN, (1.1, 2), (1, 1.1), (0.5, 0.9)),
+        ({"above": 1, "tolerance": 0.1}, NAN, (0.95, 2), (0.8, 1), (0.5, 0.99)),
+        ({"below": 1, "tolerance": 0.1}, NAN, (0.5, 1.05), (1, 1.2), (1.01, 2)),
+        ({"at_most": 1}, 1, (0.5, 1), (1, 1.1), (1.1, 2)),
+        ({"at_least": 1}, 1, (1, 2), (0.9, 1), (0.5, 0.9)),
+        ({"above": -0.2, "below": 0.2}, NAN, (-0.1, 0.1), (-0.3, 0.1), (0.3, 0.4)),
+        ({"published": 100, "tolerance": 0.1}, 100, (95, 105), (85, 105), (111, 130)),
+        ({"published": 100, "tolerance": 0.1}, 100, (90, 110), (105, 120), (10, 89)),
+        ({"published": -100, "tolerance": 0.1}, -100, (-105, -95), (-105, -85), (1, 2)),
+        ({"published": 72.89, "plus_minus": 0.02}, 72.89, (72.88, 72.9), (72.8, 72.9), (72.92, 73)),
+        ({"published": "4e2"}, 400, (400, 400), (399, 401), (401, 402)),
+        ({"published": 9, "below": 1}, 9, (0.5, 0.9), (0.5, 1.5), (1.1, 2)),  # for the reader
+    ],
+)
+def test_the_interval_decides(verdict, bounds, shown, holding, undecided, failing):
+    for expected, (low, high) in {"holds": holding, "undecided": undecided, "fails": failing}.items():
+        row = verdict(Effect((low + high) / 2, low, high), **bounds)
+        assert (row["verdict"], row["low"], row["high"], row["note"]) == (expected, low, high, "mine")
+        np.testing.assert_equal(float(row["published"]), float(shown))
+    assert verdict(Effect(1.0), **bounds)["verdict"] == "undecided"  # no interval
+
+
+@pytest.mark.parametrize(
+    ("effect", "bounds", "expected"),
+    [
+        (Effect.certain(1.0), {"above": 1}, "fails"),  # no estimate: equality violates a strict bound
+        (Effect(1.0, 1.0, 1.0), {"above": 1}, "undecided"),
+        (Effect.certain(INF), {"below": 1}, "fails"),
+        (Effect.certain(208), {"published": 208}, "holds"),
+        (Effect.certain(207), {"published": 208}, "fails"),
+        (Effect.undecided("why"), {"below": 1}, "undecided"),
+        (Effect(2.0, 1.5, 2.5, bounds=(NAN, NAN)), {"above": 1}, "undecided"),
+        (Effect(0.9, 0.7, 0.98, counted=True), {"at_least": 0.9}, "holds"),  # the repetitions that ran
+        (Effect(0.8, 0.6, 0.92, counted=True), {"at_least": 0.9}, "undecided"),
+        (Effect(0.2, 0.1, 0.4, counted=True), {"at_most": 0}, "fails"),
+        (Effect(3, 3, 5, counted=True), {"published": 4}, "undecided"),
+        (Effect(1.0, 0.16, 1.0, counted=True, reach=(0.16, 0.84)), {"at_least": 0.9}, "holds"),
+        (Effect(1.0, 0.16, 1.0, counted=True, reach=(0.16, 0.84)), {"at_least": 0.5}, "undecided"),  # 0 of 2 would pass
+        (Effect(0.0, 0.0, 0.84, counted=True, reach=(0.16, 0.84)), {"at_most": 0.1}, "holds"),
+        (Effect(0.0, 0.0, 0.84, counted=True, reach=(0.16, 0.84)), {"at_most": 0.2}, "undecided"),
+        (Effect(6, 6, 6, counted=True, reach=(6, 0)), {"published": 6}, "holds"),
+    ],
+)
+def test_bounds_that_are_no_interval(verdict, effect, bounds, expected):
+    assert verdict(effect, **bounds)["verdict"] == expected
+
+
+def test_a_claim_about_several_holds_for_all_and_shows_the_worst(verdict):
+    good, wide, bad = Effect(0.5, 0.4, 0.6, note="good"), Effect(0.9, 0.5, 1.3, note="wide"), Effect(2.0, 1.8, 2.2)
+    for effects, bound, expected, shown in [
+        ([good, good], {"below": 1}, "holds", 0.5), ([good, wide], {"below": 1}, "undecided", 0.9),
+        ([good, bad, wide], {"below": 1}, "fails", 2.0), ([wide, good], {"above": 0.7}, "fails", 0.5),
+        ([good, Effect(NAN)], {"below": 1}, "undecided", NAN), ([good, Effect(NAN)], {"above": 0.1}, "undecided", NAN),
+        ([good, Effect(NAN, rank=-1)], {"below": 1}, "undecided", 0.5),
+    ]:  # fmt: skip
+        row = verdict(Effects(effects), **bound)
+        assert row["verdict"] == expected
+        np.testing.assert_equal(row["ours"], shown)
+    assert verdict(Effects([good, wide], before=["a", "b"], after=["c"]), below=1)["note"] == "mine; a; b; wide; c"
+
+
+@pytest.mark.parametrize(
+    ("value", "published", "se", "expected"),
+    [(1.0, 1.0, 0, "holds"), (1.0, 1.3, 0, "fails"), (1.0, 1.3, 0.15, "holds"), (1.0, 1.3, 0.8, "undecided"),
+     (1.0, 0.05, 0, "fails"), (1.0, 1.25, "ours", "holds"), (INF, 1.0, 0, "fails")],
+)  # fmt: skip
+def test_agreement_within_two_standard_errors(verdict, value, published, se, expected):
+    effect = Effect(value, 0.8, 1.2, pairs=50, errors=(0.1, 0.0), note="sizes")
+    row = verdict(effect, published=published, published_se=se)
+    assert (row["verdict"], row["published"]) == (expected, published)
+    assert row["note"].endswith(" combined standard errors apart; sizes")
+    few = Effect(value, 0.8, 1.2, pairs=4, errors=(0.1, 0.0))
+    assert verdict(few, published=published, published_se=se)["verdict"] in (
+        "undecided",
+        "fails" if value == INF else "",
+    )
+    vague = Effect(1.0, 0.8, 1.2, pairs=50, errors=(0.1, 0.2))  # for all that is known of the truth
+    assert verdict(vague, published=1.3, published_se=0)["verdict"] == "holds"
+    with pytest.raises(UserError, match="claim 'c': the effect 'given' has no standard errors"):
+        verdict(Effect(1.0), published=1.0, published_se=0.1)
+
+
+@pytest.mark.parametrize(
+    ("interval", "bounds", "expected"),
+    [
+        ((0.88, 0.98), {"at_least": 0.95}, "undecided"),
+        ((0.88, 0.98), {"at_least": 0.95, "detectable": 0.1}, "holds"),
+        ((0.75, 1.0), {"at_least": 0.95, "detectable": 0.1}, "undecided"),  # as wide around 0.85, it would not fail
+        ((0.80, 0.94), {"at_least": 0.95, "detectable": 0.1}, "fails"),
+        ((0.96, 5.0), {"at_least": 0.95, "detectable": 0.1}, "holds"),  # wholly beyond the bound
+        ((0.6, 1.2), {"at_most": 1, "detectable": 0.4}, "holds"),
+        ((0.6, 1.6), {"at_most": 1, "detectable": 0.4}, "undecided"),
+        ((1.1, 1.2), {"at_most": 1, "detectable": 0.4}, "fails"),
+    ],
+)
+def test_a_bound_that_is_a_hypothesis(verdict, interval, bounds, expected):
+    assert verdict(Effect(sum(interval) / 2, *interval), **bounds)["verdict"] == expected
+    assert verdict(Effect(1.0), **bounds)["verdict"] == "undecided"
+
+
+@pytest.mark.parametrize(
+    ("n", "detectable", "holds"),
+    [
+        *((100, 0.1, True), (100, 0.02, False), (20, 0.1, False)),
+        pytest.param(1000, 0.02, True, marks=pytest.mark.long),
+    ],
+)
+def test_intervals_that_promise_95_percent_are_held_to_it(verdict, n, detectable, holds):
+    """The verdict over the binomial law of coverage: true intervals rarely fail; short ones do, if it can be seen."""
+    from scipy.stats import binom
+
+    from lowvar.core.intervals import share_interval
+
+    each = [verdict(Effect(k / n, *(float(end) for end in share_interval(k, n))), at_least=0.95, detectable=detectable)
+            ["verdict"] for k in range(n + 1)]  # fmt: skip
+
+    def probability(word, coverage):
+        return sum(binom.pmf(k, n, coverage) for k, found in enumerate(each) if found == word)
+
+    assert probability("fails", 0.95) < 0.025
+    if holds:
+        assert probability("holds", 0.95) > 0.9
+        assert probability("fails", 0.95 - detectable) > 0.4  # a deviation of that size was detectable
+        assert probability("fails", 0.95 - 2 * detectable) > 0.9
+    else:
+        assert probability("holds", 0.95) < 0.1  # too few repetitions to have failed
+
+
+def test_agreement_must_have_been_able_to_fail(verdict):
+    effect = Effect(1.2, 0.45, 1.95, pairs=20, errors=(0.37, 0.0))
+    assert verdict(effect, published=0.938, published_se=0)["verdict"] == "undecided"  # half of 0.938 would agree
+    assert verdict(effect, published=0.938, published_se=0, detectable=1.0)["verdict"] == "holds"
+    assert (
+        verdict(Effect(1.0, 0.8, 1.2, pairs=20, errors=(0.1, 0.0)), published=1.1, published_se=0)["verdict"] == "holds"
+    )
+
+
+ERROR = {"effect": "error", "problem": "p", "task": "f", "method": "m", "sizes": 20}
+RATIO = {"effect": "measured_ratio", "problem": "p", "method": "m", "of": "variance", "others": ["n"]}
+
+
+@pytest.mark.parametrize(
+    ("test", "words"),
+    [
+        ({"effect": "varianc"}, "claim 1 'a': unknown effect 'varianc': did you mean 'variance'"),
+        ({}, "key 'effect' is missing"),
+        (ERROR | {"metod": "m", "published": 1}, "claim 1 'a': test: unknown key 'metod': did you mean 'method'"),
+        (ERROR | {"publishd": 1}, "did you mean 'published'"),
+        (ERROR, "a bound is missing"),
+        (ERROR | {"below": 1, "at_most": 1}, "at most one upper and one lower bound"),
+        (ERROR | {"below": 1, "published_se": 1}, "belong to a published value"),
+        (ERROR | {"published": 1, "published_se": "theirs"}, "published_se"),
+        (ERROR | {"published": 1, "tolerance": -1}, "tolerance"),
+        (ERROR | {"published": 1, "detectable": 1}, "detectable belongs to published_se, or to a single bound"),
+        (ERROR | {"below": 2, "above": 1, "detectable": 1}, "detectable belongs to"),
+        (ERROR | {"below": 2, "detectable": 0}, "detectable"),
+        (RATIO | {"below": 1, "interval": "ranks"}, "did you mean 'rank'"),
+        (ERROR | {"published": 1, "sizes": True}, "sizes = True"),
+        (ERROR | {"effect": "error_ratio", "others": [], "below": 1}, "others"),
+        (ERROR | {"effect": "coverage", "task": None, "below": 1}, "task"),
+        (RATIO | {"of": "varianc", "below": 1}, "did you mean 'variance'"),
+        ({"effect": "evaluation_ratio", "problem": "p", "method": "m", "below": 1}, "key 'others' is missing"),
+    ],
+)
+def test_claims_that_say_too_little_or_too_much(tmp_path, test, words):
+    path = tmp_path / "claims.yaml"
+    path.write_text(yaml.safe_dump([{"id": "a", "statement": "b", "source": "c", "test": test}]))
+    with pytest.raises(UserError, match=words) as error:
+        C.load(path)
+    assert str(path) in str(error.value)
+
+
+def interval(effect):
+    return effect.value, effect.low, effect.high
+
+
+def test_comparisons_over_pairs():
+    fine, shift = pd.Series([1.0, 2, 1, 2, 1, 3]), pd.Series([0.9, 1.1, 1.0, 1.0, 1.0, 1.0])
+    ahead = compare(fine + shift, fine.iloc[::-1], "difference")
+    assert interval(ahead) == pytest.approx(mean_interval(shift), rel=1e-12)
+    assert interval(compare(fine + shift, fine, "difference", "rank")) == pytest.approx((1.0, 0.9, 1.1))
+    ratio = compare(np.log(fine * shift), np.log(fine), "geometric")
+    assert interval(ratio) == pytest.approx(np.exp(mean_interval(np.log(shift))), rel=1e-12)
+    half = compare(fine, 2 * fine.iloc[:4], "means")  # over the four that both have
+    assert (half.value, half.pairs) == (0.5, 4)
+    assert np.isnan([half.low, half.high]).all()
+    assert interval(compare(fine, 2 * fine, "means")) == pytest.approx((0.5, 0.5, 0.5))
+    assert compare(fine, 0 * fine, "means").value == np.inf
+
+
+@pytest.mark.parametrize("how", ["geometric", "means"])
+@pytest.mark.parametrize("bad", [np.inf, np.nan])
+def test_a_ratio_with_a_lost_repetition_is_infinite_or_0(how, bad):
+    fine, lost = pd.Series([1.0, 2, 1, 2, 1, 3]), pd.Series([1.0, bad, 1, 1, 1, 1])
+    assert interval(compare(lost, fine, how)) == (np.inf,) * 3
+    assert interval(compare(fine, lost, how)) == (0.0,) * 3
+    assert np.isnan(interval(compare(lost, lost, how))).all()
+
+
+def test_a_difference_with_a_lost_repetition_is_unknown():
+    fine, lost = pd.Series([1.0, 2, 1]), pd.Series([1.0, -np.inf, 1])
+    assert np.isnan(interval(compare(lost, fine, "difference"))).all()
+    assert np.isnan(interval(compare(fine, fine.set_axis([7, 8, 9]), "difference"))).all()
+
+
+@pytest.mark.parametrize("content", ["", "a: 1", "- id: x", "[1", "- {id: a, statement: b, test: {effect: variance}}"])
+def test_files_of_claims_that_are_none(tmp_path, content):
+    path = tmp_path / "claims.yaml"
+    path.write_text(content)
+    with pytest.raises(UserError, match=r"claims\.yaml"):
+        C.load(path)
+
+
+def test_effects_have_one_name_each_and_typed_arguments():
+    assert sum(len(family.effects) for family in FAMILIES.values()) == len(C.EFFECTS)
+    for name, effect in C.EFFECTS.items():
+        tables, *arguments = inspect.signature(effect).parameters.values()
+        assert (tables.name, effect.__name__) == ("tables", name)
+        assert all(one.annotation is not one.empty for one in arguments), name
+        assert not {one.name for one in arguments} & set(dir(C.Test)), name
+
+
+def test_shipped_claims_load_and_are_about_what_runs(repository):
+    """Their methods run on their problems, are taken apart or have diagnostics, where the effect needs that."""
+    for path in sorted((repository / "workflow" / "claims").glob("*.yaml")):
+        loaded = C.load(path)
+        assert len({claim.id for claim in loaded}) == len(loaded)
+        experiment = load_experiment(repository / "workflow" / "experiments" / path.name, "paper")
+        for claim in loaded:
+            test = dict(claim.test)
+            assert test.get("problem", next(iter(experiment.problems))) in experiment.problems, claim.id
+            methods = [test.get(key) for key in ("method", "other", "reference")] + list(test.get("others", ()))
+            for method in filter(None, methods if experiment.family == "variational" else ()):
+                apart = test["effect"] in ("variance", "variance_ratio", "noise_variance_ratio")
+                known = experiment.decomposed_methods if apart else experiment.methods_on
+                if test["effect"] != "time_ratio":  # by a benchmark, whose cases need not run
+                    assert method in known(test["problem"]), claim.id
+                if test["effect"] == "measured_ratio":
+                    assert experiment.solver_on(test["problem"], method).diagnostics, claim.id
+
+
+def test_numbers_of_the_claims_are_those_of_the_tables(repository):
+    """Published numbers are in two places, and are the same there."""
+    seen = set()
+    for path in sorted((repository / "workflow" / "claims").glob("joint*.yaml")):
+        experiment = load_experiment(repository / "workflow" / "experiments" / path.name, "paper")
+        for claim in C.load(path):
+            test = claim.test
+            model = experiment.model(test.problem)
+            if test.effect == "variance":
+                assert test.published == published.of(published.VARIANCES, model.model, model.dataset)[test.source]
+            elif test.effect == "time_ratio" and claim.source == "Table 3":
+                times = published.of(published.MILLISECONDS, model.model, model.dataset)
+                theirs = times[test.method if test.method in times else "joint"]
+                assert test.published == pytest.approx(theirs / times["naive"], rel=5e-3), claim.id
+            else:
+                continue
+            seen.add((test.effect, test.problem))
+    assert len(seen) == 6 + 4

@@ -1,0 +1,183 @@
+"""Effects of integrals: errors against published ones and in pairs, spread, coverage; every note has sizes and repetitions."""
+
+import functools
+
+import numpy as np
+import pandas as pd
+import pytest
+from traces import estimates as of_repetitions
+
+from lowvar.errors import UserError
+from lowvar_studies.reports.integral import errors as A
+from lowvar_studies.reports.integral.estimates import estimates
+
+N = 50
+NOISE = np.random.default_rng(4).standard_normal(N)
+NOISE = (NOISE - NOISE.mean()) / NOISE.std(ddof=1)
+MAE = np.abs(NOISE).mean()  # of noise with sd 1
+SUM = {"problem": "p", "method": "m", "sizes": 20}
+AT = SUM | {"task": "f"}
+trace = functools.partial(of_repetitions, se=1.0)
+
+
+def evidence(*traces, truth_error=0.0, value=0.0, derived=()):
+    rows = pd.concat(traces, ignore_index=True)
+    tasks = list(rows["task"].drop_duplicates())
+    truth = pd.DataFrame({"problem": "p", "task": tasks, "truth": value, "truth_error": truth_error, "how": ""})
+    rows["derived"] = rows["task"].isin(derived)
+    made = {"errors": A.errors, "sums": A.sums, "estimates": estimates}
+    return {name: make(rows, truth) for name, make in made.items()} | {"truth": truth}
+
+
+def test_error(judge):
+    tables = evidence(trace(NOISE / MAE))
+    row, ours = judge("error", tables, **AT, published=1.25, published_se="ours"), tables["errors"].iloc[0]
+    assert (row["verdict"], row["ours"]) == ("holds", pytest.approx(1.0))
+    assert (row["low"], row["high"]) == (ours["mae_low"], ours["mae_high"])
+    assert row["note"].endswith("combined standard errors apart; sizes 20, 50 repetitions")
+    lost = judge("error", evidence(trace([np.nan, *NOISE])), **AT, published=1, published_se=0)
+    assert (lost["verdict"], lost["ours"]) == ("fails", np.inf)
+    assert "51 repetitions (1 failed)" in lost["note"]
+    vague = evidence(trace(NOISE / MAE), truth_error=0.2)
+    assert judge("error", vague, **AT, published=1.3, published_se=0)["verdict"] == "holds"
+
+
+def test_a_published_mean_of_few_repetitions(judge):
+    """Of ten repetitions where ours are fifty: its standard error is larger than ours."""
+    error = A.mean_interval(np.abs(NOISE / MAE))[2] - 1
+    se = error / 2.0096  # t, 49 degrees of freedom
+    tables = evidence(trace(NOISE / MAE))
+    for times, verdict in ((0.99, "holds"), (1.01, "fails")):
+        published = 1 + times * 2 * se * np.sqrt(1 + 5)
+        row = judge("error", tables, **AT, published=published, published_se="ours", published_repetitions=10)
+        assert row["verdict"] == verdict
+
+
+@pytest.mark.parametrize(("bound", "verdict"), [(1.5, "holds"), (1.0, "undecided"), (0.5, "fails")])
+def test_error_range(judge, bound, verdict):
+    halves = evidence(trace(NOISE / MAE / 2), trace(NOISE / MAE / 2, task="g"))
+    for at, tables in ((AT, evidence(trace(NOISE / MAE))), (SUM, halves)):
+        row = judge("error_range", tables, **at, at_most=bound)
+        assert (row["verdict"], row["ours"], row["published"]) == (verdict, pytest.approx(1.0), bound)
+    assert judge("error_range", evidence(trace([np.inf, 0.1])), **AT, at_most=bound)["verdict"] == "fails"
+    row = judge("error_range", evidence(trace(1e-4 * NOISE), truth_error=1e-3), **AT, at_most=1e-3)
+    assert (row["verdict"], row["low"]) == ("undecided", 0.0)  # below the truth's own
+
+
+RARE = np.r_[np.zeros(45), np.full(5, 3.0)]  # seldom wrong, but much
+
+
+@pytest.mark.parametrize(
+    ("mine", "rivals", "more", "ours", "verdict"),
+    [
+        (NOISE / 2, {"n": NOISE, "o": 3 * NOISE}, {}, 0.5, "holds"),
+        (NOISE / 2, {"n": NOISE}, {"below": 0.4}, 0.5, "fails"),
+        (3 * NOISE, {"n": NOISE}, {}, 3.0, "fails"),
+        (NOISE, {"n": NOISE[::-1], "o": 4 * NOISE[::-1]}, {}, 1.0, "undecided"),  # the nearest rival decides
+        (NOISE, {"n": NOISE[::-1]}, {"of": "rmse"}, 1.0, "undecided"),
+        (RARE, {"n": 0.6 * np.sign(NOISE)}, {}, 0.5, "holds"),
+        (RARE, {"n": 0.6 * np.sign(NOISE)}, {"of": "rmse"}, np.sqrt(0.9) / 0.6, "fails"),
+        (NOISE, {"n": [np.nan, *NOISE[1:]]}, {}, 0.0, "holds"),
+        ([np.nan, *NOISE[1:]], {"n": NOISE}, {}, np.inf, "fails"),
+        ([np.nan] * 6, {"n": [np.nan] * 6}, {}, np.nan, "undecided"),
+        ([1.0, 1.0], {"n": [2.0, 2.0]}, {}, 0.5, "undecided"),
+    ],
+)
+def test_error_ratio_by_pairs(judge, mine, rivals, more, ours, verdict):
+    tables = evidence(trace(mine), *(trace(values, name) for name, values in rivals.items()))
+    row = judge("error_ratio", tables, **AT, others=list(rivals), **{"below": 1, **more})
+    assert (row["verdict"], row["ours"]) == (verdict, pytest.approx(ours, nan_ok=True))
+    if ours in (0.5, 3.0) and len(mine) == N and mine is not RARE:
+        assert row["low"] == pytest.approx(row["high"])  # the same noise: pairs have no spread
+    assert ("n failed in" in row["note"]) == bool(np.isnan(rivals["n"]).any())
+    assert ("fewer than 5 repetitions" in row["note"]) == (len(mine) < 5)
+    assert f"sizes 20, {len(mine)} repetitions" in row["note"]
+
+
+def test_errors_that_the_truth_hides_have_no_ratio(judge):
+    row = judge(
+        "error_ratio", evidence(trace(NOISE / 2), trace(NOISE, "n"), truth_error=1.0), **AT, others=["n"], below=1
+    )
+    assert (row["verdict"], row["ours"]) == ("undecided", pytest.approx(0.5))
+    assert "n: errors are at most twice the truth's error, 1.0e+00" in row["note"]
+
+
+def test_sums_leave_out_what_is_derived(judge):
+    tables = evidence(trace(NOISE), trace(NOISE, task="g"), trace(99 + NOISE, task="z"), trace(4 * NOISE, "n"),
+                      trace(np.zeros(N), "n", "g"), derived=["z"])  # fmt: skip
+    for published, verdict in ((2 * MAE, "holds"), (3 * MAE, "fails")):
+        row = judge("error", tables, **SUM, published=published, published_se=0)
+        assert (row["verdict"], row["ours"]) == (verdict, pytest.approx(2 * MAE))
+    row = judge("error_ratio", tables, **SUM, others=["n"], below=1)
+    assert (row["verdict"], row["ours"]) == ("holds", pytest.approx(0.5))
+
+
+@pytest.mark.parametrize(
+    ("bound", "verdict"),
+    [({"at_most": 1.5}, "holds"), ({"at_most": 1}, "undecided"), ({"at_most": 0.5}, "fails"),
+     ({"published": 1, "tolerance": 0.5}, "holds"), ({"published": 1, "tolerance": 0.1}, "undecided")],
+)  # fmt: skip
+def test_spread(judge, bound, verdict):
+    row = judge("spread", evidence(trace(7 + NOISE)), **AT, **bound)
+    assert (row["verdict"], row["ours"]) == (verdict, pytest.approx(1.0))
+    assert judge("spread", evidence(trace([np.nan, *NOISE])), **AT, **bound)["verdict"] == "fails"
+
+
+def test_truth(judge):
+    tables = evidence(trace(NOISE), value=72.8786, truth_error=0.01)
+    row = judge("truth", tables, problem="p", task="f", published=72.8904, plus_minus=0.02)
+    assert (row["verdict"], row["ours"]) == ("undecided", 72.8786)
+    assert row["high"] - row["ours"] == pytest.approx(0.01959964)
+
+
+@pytest.mark.parametrize(
+    ("other", "truth_error", "verdict"),
+    [(NOISE, 0.0, "holds"), (1.5 * NOISE, 0.0, "holds"), (0.5 * NOISE, 0.0, "fails"), (NOISE[::-1], 0.0, "undecided"),
+     (NOISE, 1.0, "undecided")],
+)  # fmt: skip
+def test_size_error_ratio(judge, other, truth_error, verdict):
+    tables = evidence(trace(NOISE, sizes="20/20"), trace(other, sizes="60/20"), truth_error=truth_error)
+    row = judge("size_error_ratio", tables, **AT | {"sizes": "20/20", "more": "60/20"}, above=0.9)
+    assert (row["verdict"], row["ours"]) == (verdict, pytest.approx(np.abs(other).mean() / MAE))
+    assert row["note"].endswith("sizes 60/20 against 20/20, 50 repetitions")
+    assert ("at most twice the truth's error" in row["note"]) == (truth_error > 0)
+
+
+PROMISED = {"published": 0.95, "published_se": 0}
+
+
+def test_coverage(judge):
+    values = np.r_[np.full(47, 1.0), np.full(3, 9.0)]
+    row = judge("coverage", evidence(trace(values)), **AT, at_least=0.8)
+    assert (row["verdict"], row["ours"], row["published"]) == ("holds", 0.94, 0.8)
+    assert row["low"] == pytest.approx(0.8345, abs=1e-3)  # Clopper and Pearson, 47 of 50
+    assert judge("coverage", evidence(trace(values)), **AT, at_least=0.9)["verdict"] == "undecided"  # not by the count
+    for many, verdict in ((47, "holds"), (43, "fails"), (50, "holds")):  # 0.95 +- 2 sqrt(0.95 0.05 / 50)
+        row = judge("coverage", evidence(trace(np.r_[np.ones(many), np.full(50 - many, 9.0)])), **AT, **PROMISED)
+        assert (row["verdict"], row["ours"]) == (verdict, many / 50)
+        assert ("too narrow" in row["note"]) == (verdict == "fails")
+    lasting = evidence(trace(np.ones(400)))  # intervals that always contain the truth are too wide
+    row = judge("coverage", lasting, **AT, **PROMISED)
+    assert (row["verdict"], row["note"].split("; ")[-2]) == ("fails", "intervals are too wide")
+    assert judge("coverage", evidence(trace(np.ones(4))), **AT, **PROMISED)["verdict"] == "undecided"
+    for tables, words in (
+        (evidence(trace(values), truth_error=0.5), "the truth's error, 5.0e-01, is too large"),
+        (evidence(trace(values, se=np.nan)), "m gives no standard errors"),
+    ):
+        for bound in ({"at_least": 0.8}, PROMISED):
+            row = judge("coverage", tables, **AT, **bound)
+            assert row["verdict"] == "undecided"
+            assert words in row["note"]
+
+
+@pytest.mark.parametrize(
+    ("effect", "more", "words"),
+    [("error_range", {"sizes": 30}, "'errors' has no rows of .* sizes 30"), ("truth", {"task": "h"}, "'truth' has no rows"),
+     ("error_ratio", {"others": ["nobody"]}, "'estimates' has no rows of .* method nobody")],
+)  # fmt: skip
+def test_what_the_tables_do_not_have(judge, effect, more, words):
+    at = {"problem": "p"} if effect == "truth" else AT
+    with pytest.raises(UserError, match=words):
+        judge(effect, evidence(trace(NOISE)), **at | more, below=1)
+    with pytest.raises(UserError, match="needs the table"):
+        judge(effect, {}, **at | more, below=1)

@@ -1,0 +1,150 @@
+"""Tables of black-box searches against numbers that were worked out by hand."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from lowvar.core.intervals import median_interval
+from lowvar_studies.reports.search import progress as A
+from lowvar_studies.reports.search.family import metrics
+from lowvar_studies.reports.search.gathering import KEYS
+
+INF = np.inf
+OPTIMA, DIMS = {"p": 1.0, "q": 1.0, "policy": None}, {"p": 10, "q": 10, "policy": 4}
+
+
+def trace(values, problem="p", method="m", population=10, grid=None, status=None, backend="jax"):
+    """A trace of several repetitions: ``values (repetitions, moments)`` of f."""
+    rows = []
+    for r, series in enumerate(values):
+        for k, f in enumerate(series):
+            i = k if grid is None else grid[k]
+            rows.append(
+                {"problem": problem, "method": method, "backend": backend, "repetition": r, "iteration": i, "evaluations": population * i,
+                 "f": f, "best": f - 0.5, "sigma": 0.5 / (1 + k), "condition": 2.0, "failures": 0, "status": status[r][k] if status else "ok"}
+            )  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def hits(evaluations, problem="p", method="m", budget=100, of="mean", backend="jax"):
+    """Hits: target -> evaluations of every repetition."""
+    return pd.DataFrame(
+        [{"problem": problem, "method": method, "backend": backend, "repetition": r, "target": target, "of": of, "evaluations": float(e), "budget": budget}
+         for target, each in evaluations.items() for r, e in enumerate(each)],
+        columns=[*KEYS, "repetition", "target", "of", "evaluations", "budget"],
+    )  # fmt: skip
+
+
+def test_curves_are_quantiles_of_gaps():
+    table = A.curves(trace([[11, 2], [21, 3], [31, 4], [41, 6]]), hits({1.0: [INF] * 4}), OPTIMA, DIMS)
+    last = table.iloc[1]
+    assert (last["evaluations"], last["iteration"], last["dim"], last["budget"]) == (10, 1, 10, 100)
+    assert (last["f_median"], last["f_low"], last["f_high"], last["f_mean"]) == (2.5, 1.75, 3.5, 2.75)
+    assert (last["best_median"], last["sigma_median"], last["repetitions"]) == (2.0, 0.25, 4)
+
+
+def test_curves_of_unlike_grids_diverged_runs_and_early_ends():
+    nan = np.nan
+    status = [["ok", "ok", "ok"], ["ok", "diverged", "diverged"], ["ok"]]
+    ragged = trace([[11, 5, 3], [11, nan, nan], [1]], grid=[0, 2, 4], status=status)
+    table = A.curves(pd.concat([ragged, trace([[7, 6]], method="n", population=4)]), hits({}), OPTIMA, DIMS)
+    m = table[table["method"] == "m"]
+    assert list(m["evaluations"]) == [0, 20, 40]
+    assert list(m["f_median"]) == [10, 4, 2]  # of 2, infinite, and the third's last, 0
+    assert list(m["f_mean"]) == [20 / 3, INF, INF]
+    assert list(m["diverged"]) == [0, 1, 1]
+    assert list(m["budget"]) == [40, 40, 40]  # what was used, since no target was set
+    assert list(table[table["method"] == "n"]["evaluations"]) == [0, 4]
+
+
+def test_policies_have_no_gap_and_no_targets():
+    t = trace([[-1, -5]], problem="policy")
+    h = hits({1.0: [10]}, problem="policy")
+    table = A.curves(t, h, OPTIMA, DIMS)
+    assert list(table["f_median"]) == [-1, -5]
+    assert table["optimum"].isna().all()
+    assert A.targets(t, h, OPTIMA, DIMS).empty
+    assert A.profiles(h, OPTIMA, DIMS).empty
+    end = A.ends(t, h, OPTIMA).iloc[0]
+    assert (end["f"], end["start"], end["reached"], end["evaluations_to_target"]) == (-5, -1, False, INF)
+
+
+def test_targets_medians_intervals_and_expected_running_time():
+    t = trace([[9, 9]] * 8, grid=[0, 12])  # every run ended after 120 evaluations
+    h = hits({1.0: [10, 20, 30, 40, 50, 60, 70, 80], 1e-10: [10, 20, 30, INF, INF, INF, INF, INF]}, budget=125)
+    table = A.targets(t, h, OPTIMA, DIMS).set_index("target")
+    easy, hard = table.loc[1.0], table.loc[1e-10]
+    assert (easy["evaluations_median"], easy["evaluations_low"], easy["evaluations_high"]) == (45, 10, 80)
+    assert (easy["reached"], easy["share"], easy["ert"], easy["budget"]) == (8, 1.0, 45, 125)
+    assert (hard["reached"], hard["evaluations_median"], hard["evaluations_low"]) == (3, INF, 10)
+    assert hard["ert"] == (10 + 20 + 30 + 5 * 120) / 3
+    assert hard["share_low"] == pytest.approx(0.0852, abs=1e-4)  # Clopper and Pearson, 3 of 8
+    assert hard["share_high"] == pytest.approx(0.7551, abs=1e-4)
+    none = A.targets(t, hits({1.0: [INF] * 8}), OPTIMA, DIMS).iloc[0]
+    assert (none["ert"], none["share_high"]) == (INF, pytest.approx(0.3694, abs=1e-4))
+
+
+@pytest.mark.parametrize(("n", "rank"), [(5, None), (6, 1), (8, 1), (9, 2), (20, 6)])
+def test_median_interval_is_as_short_as_binomials_allow(n, rank):
+    low, high = median_interval(np.arange(1.0, n + 1))
+    np.testing.assert_equal((low, high), (np.nan, np.nan) if rank is None else (rank, n + 1 - rank))
+
+
+def test_ends_are_of_every_repetition():
+    t = trace([[11, 3], [21, np.nan]], status=[["ok", "ok"], ["ok", "diverged"]])
+    table = A.ends(t, hits({1e-10: [10, INF], 1.0: [1, 1]}), OPTIMA)
+    assert list(table["f"]) == [2, INF]
+    assert list(table["start"]) == [10, 20]
+    assert list(table["reached"]) == [True, False]
+    assert list(table["evaluations_to_target"]) == [10, INF]
+    assert list(table["status"]) == ["ok", "diverged"]
+    assert list(A.ends(t, hits({1.0: [1, 2]}), OPTIMA, target=1.0)["evaluations_to_target"]) == [1, 2]
+
+
+def test_profiles_count_cases():
+    h = pd.concat([
+        hits({100.0: [10, 20], 1e-8: [100, INF], 1e-10: [INF, INF]}, "p", budget=200),
+        hits({100.0: [INF, INF], 1e-8: [INF, INF]}, "q", budget=200),
+        hits({100.0: [10, 10], 1e-8: [10, 10]}, "q", "other", budget=50),
+    ])  # fmt: skip
+    table = A.profiles(h, OPTIMA, DIMS)
+    assert list(table["problem"].drop_duplicates()) == ["all", "p", "q"]
+    assert set(table.loc[table["problem"] == "all", "method"]) == {"m"}  # the other was not run on all of them
+    p = table[table["problem"] == "p"].set_index(table.loc[table["problem"] == "p", "evaluations_per_dim"].round(6))
+    assert p.loc[0.794328, "share"] == 0
+    assert p.loc[1.0, "share"] == 0.25
+    assert p.loc[1.995262, "share"] == 0.25
+    assert p.loc[2.511886, "share"] == 0.5
+    assert p.loc[20.0, "share"] == 0.75  # 1e-10 is no target of a profile
+    assert p.index.max() == 20.0
+    everything = table[table["problem"] == "all"]
+    assert (everything["share"].iloc[-1], everything["problems"].iloc[-1], everything["targets"].iloc[-1]) == (
+        0.375,
+        2,
+        2,
+    )
+
+
+def test_seconds_are_shared_out_and_compiling_is_apart():
+    table = A.curves(trace([[9, 8, 7]] * 4), hits({}), OPTIMA, DIMS)
+    timings = pd.DataFrame({"problem": "p", "method": "m", "backend": "jax", "iteration": [0, 2], "evaluations": [0, 20],
+                            "seconds": [0.0, 8.0], "compile_seconds": 3.0, "repetitions": 4})  # fmt: skip
+    timed = A.with_seconds(table, timings)
+    assert list(timed["seconds"]) == [0, 1, 2]
+    assert set(timed["compile_seconds"]) == {3.0}
+    np.testing.assert_allclose(timed["microseconds_per_evaluation"], [np.nan, 1e5, 1e5])
+    np.testing.assert_allclose(timed["microseconds_per_iteration"], [np.nan, 1e6, 1e6])
+    assert A.with_seconds(table, timings.assign(method="n")).empty
+
+
+def test_metrics_are_medians():
+    class Tables(dict):
+        experiment = SimpleNamespace(search=SimpleNamespace(target=1e-10))
+
+    t = trace([[11, 3]] * 3)
+    for third, median in ((INF, 20.0), (10, 10.0)):
+        h = hits({1e-10: [10, 20, third]})
+        found = metrics(Tables(targets=A.targets(t, h, OPTIMA, DIMS), ends=A.ends(t, h, OPTIMA)))
+        assert list(found) == [("p", "final_gap", "m-jax", 2.0), ("p", "evaluations_to_target", "m-jax", median)]

@@ -1,0 +1,185 @@
+"""Variances of search gradients against closed forms for linear and quadratic functions."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lowvar.core import backend as backends
+from lowvar.core.gaussian import GAUSSIAN
+from lowvar.search.estimators.gaussian import gaussian
+from lowvar.search.problem import BlackBoxProblem, Domain
+from lowvar_studies.reports.search import variance as S
+
+D, N = 6, 4
+A = np.array([1.0, -2.0, 0.5, 3.0, 0.0, 1.5])
+H = np.array([1.0, 2.0, 4.0, 0.5, 1.0, 3.0])
+KEY = jax.random.key(3)
+
+
+def black_box(values, dim=D, name="test"):
+    return BlackBoxProblem(name, Domain("real", dim), values, backends.get("jax"), None, lambda key: np.zeros(dim))
+
+
+LINEAR = black_box(lambda x: x @ A + 7)
+QUADRATIC = black_box(lambda x: (x * x) @ H + 7)
+
+
+def cell(table, **where):
+    for column, value in where.items():
+        table = table[table[column] == value]
+    assert len(table) == 1
+    return table.iloc[0]
+
+
+def assert_within(row, exact, column="variance", widest=0.3):
+    """The interval covers the exact value, widened to what a fixed seed should never leave, and says something."""
+    low, high = (row["low"], row["high"]) if column == "variance" else (row[f"{column}_low"], row[f"{column}_high"])
+    width = np.log(high / low)
+    print(exact, row[column], low, high)
+    assert width < widest
+    assert abs(np.log(row[column] / exact)) < width  # four standard errors
+
+
+@pytest.fixture(scope="module")
+def linear():
+    return S.search_variance(
+        LINEAR, mean=np.ones(D), sigmas=[0.5, 2.0], populations=[N], key=KEY, replicates=5000,
+        schemes=["iid", "antithetic", "orthogonal"],
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def quadratic():
+    return S.search_variance(
+        QUADRATIC, mean=np.zeros(D), sigmas=[0.5], populations=[N], key=KEY, replicates=5000,
+        schemes=["iid", "antithetic"], baselines=["centre"],
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("sigma", [0.5, 2.0])
+def test_linear_function(linear, sigma):
+    """``E |z|^2 (a'z)^2 = (d + 2) |a|^2``, and orthogonal points have uncorrelated ``z a'z`` but for their means."""
+    squared = sigma**2 * A @ A  # of the gradient by mu / sigma
+    at = {"sigma": sigma, "block": "mu", "source": "total"}
+    exact = {"iid": (D + 1) / N, "antithetic": 2 * (D + 1) / N, "orthogonal": (D + 2) / N - 1}
+    for scheme, factor in exact.items():
+        row = cell(linear, scheme=scheme, baseline="centre", **at)
+        assert_within(row, squared * factor)
+        assert_within(row, factor, "relative")
+        if scheme != "iid":
+            assert_within(row, factor / exact["iid"], "to_iid")
+    f = A.sum() + 7  # the value at the mean is a constant that only a baseline removes
+    assert_within(cell(linear, scheme="iid", baseline="none", **at), squared * (D + 1) / N + f * f * D / N)
+    assert_within(cell(linear, scheme="iid", baseline="mean", **at), squared * (D + 1) / (N - 1))
+
+
+def test_linear_function_has_no_even_part_beyond_a_constant(linear):
+    even = linear[(linear.block == "mu") & (linear.source == "even") & (linear.baseline != "none")]
+    assert (even.variance == 0).all()
+    # by sigma there is no gradient: all is noise, and pairs remove all of it
+    sigma = linear[(linear.block == "sigma") & (linear.baseline == "centre")]
+    assert (sigma.relative_high[(sigma.source == "total") & (sigma.scheme != "antithetic")] == np.inf).all()
+    assert (sigma.variance[sigma.scheme == "antithetic"] == 0).all()
+    # E (a'z)^2 sum (z_k^2 - 1)^2: each k has E z^2 (z^2 - 1)^2 = 10 beside its own a_k^2, and 2 beside the others'
+    row = cell(linear, sigma=0.5, population=N, scheme="iid", baseline="centre", block="sigma", source="odd")
+    assert_within(row, 0.25 * (10 + 2 * (D - 1)) * (A @ A) / N)
+
+
+def test_quadratic_function_about_its_optimum(quadratic):
+    """No odd part, no gradient by ``mu``: ``E |z|^2 (z'Hz)^2``, by the moments 1, 3, 15 of ``z^2``."""
+    at = {"sigma": 0.5, "population": N, "baseline": "centre", "source": "total"}
+    rest = H.sum() - H
+    moment = (15 * H**2 + 6 * H * rest + rest**2 + 2 * ((H**2).sum() - H**2)).sum()
+    row = cell(quadratic, scheme="iid", block="mu", **at)
+    assert_within(row, 0.5**4 * moment / N)
+    assert row.relative_high == np.inf
+    row = cell(quadratic, scheme="antithetic", block="mu", **at)
+    assert row.variance == row.low == row.high == row.to_iid == 0
+    # by sigma: the gradient of sum h z^2 is 2 h, and z^2 - 1 has E (z^2 - 1)^2 z^4 = 78, .. z^2 = 10, .. 1 = 2
+    second = (78 * H**2 + 20 * H * rest + 2 * (rest**2 + 2 * ((H**2).sum() - H**2))).sum()
+    factor = (second - 4 * H @ H) / (4 * H @ H)
+    assert_within(cell(quadratic, scheme="iid", block="sigma", **at), factor / N, "relative", widest=0.5)
+    assert_within(cell(quadratic, scheme="antithetic", block="sigma", **at), 2, "to_iid", widest=0.5)
+
+
+def both_parts(x):
+    return jnp.exp(x @ (A / 4)) + (x * x) @ H
+
+
+@pytest.fixture(scope="module")
+def mixed():
+    return S.search_variance(
+        black_box(both_parts), mean=np.full(D, 0.1), sigmas=[0.5], populations=[8], key=KEY, replicates=5000
+    )
+
+
+@pytest.mark.long  # the closed forms above have odd and even parts
+@pytest.mark.parametrize("block", S.BLOCKS)
+@pytest.mark.parametrize("scheme", list(GAUSSIAN))
+def test_odd_and_even_add_up(mixed, scheme, block):
+    for baseline in ("none", "mean", "centre"):
+        at = {"scheme": scheme, "block": block, "baseline": baseline}
+        total, odd, even = (cell(mixed, source=source, **at) for source in S.SOURCES)
+        if scheme == "antithetic":  # one part is gone, exactly
+            assert min(odd.variance, even.variance) == 0
+            assert max(odd.variance, even.variance) == pytest.approx(total.variance)
+        np.testing.assert_allclose(total.variance, odd.variance + even.variance, rtol=0.1)
+
+
+@pytest.mark.long
+def test_the_estimate_is_the_librarys(mixed):
+    """The total is the variance of what a solver would be given."""
+
+    @jax.jit
+    def estimates(keys):
+        def one(key):
+            z = GAUSSIAN["orthogonal"](8).draw(key, D, jnp.float64)
+            f = both_parts(0.1 + 0.5 * z)
+            g = gaussian(backends.get("jax"), "mean", normalise=False).estimate(z, f)
+            return g.mean, g.diagonal(z)
+
+        return jax.vmap(one)(keys)
+
+    found = estimates(jax.random.split(jax.random.key(9), 5000))
+    for block, sample in zip(S.BLOCKS, found, strict=True):
+        row = cell(mixed, scheme="orthogonal", baseline="mean", block=block, source="total")
+        assert_within(row, float(jnp.var(sample, 0).sum()), widest=0.5)
+
+
+@pytest.mark.long
+def test_intervals_cover():
+    """Nominal 95 % over independent tables of few replicates."""
+    count, batches = 200, 25
+    keys = jax.random.split(KEY, (count * batches, 8))
+    found = {}
+    for scheme in ("iid", "orthogonal"):
+        parts = S._cell(LINEAR, scheme, N, ("centre",), 8, 1)(jnp.ones(D), jnp.ones(1), keys)
+        found[scheme] = [np.asarray(part).reshape(count, batches, *part.shape[1:]) for part in parts]
+    iid, orthogonal = (found[scheme][0][:, :, 0, 0, 0, 0] for scheme in found)
+    exact = {"variance": ((D + 2) / N - 1) * (A @ A), "relative": (D + 2) / N - 1, "to_iid": (D + 2 - N) / (D + 1)}
+    inside = dict.fromkeys(exact, 0)
+    for r in range(count):
+        one = {(N, scheme): [part[r] for part in found[scheme]] for scheme in found}
+        intervals = {
+            "variance": S.ratio_of_means(orthogonal[r], np.ones(batches)),
+            "relative": S._relative(orthogonal[r], S._squared_gradient(one, 0, 0), 0.0),
+            "to_iid": S.ratio_of_means(orthogonal[r], iid[r]),
+        }
+        for name, (_, low, high) in intervals.items():
+            inside[name] += low < exact[name] < high
+    print(inside)
+    assert min(inside.values()) >= 178  # of binomial(200, 0.95): 1e-3
+
+
+def test_same_key_same_table():
+    table = [
+        S.search_variance(LINEAR, mean=np.ones(D), sigmas=[1.0], populations=[3], schemes=["rqmc"], replicates=50,
+                          baselines=["mean"], key=KEY) for _ in range(2)
+    ]  # fmt: skip
+    assert table[0].equals(table[1])
+    assert list(table[0].columns) == [
+        "problem", "dim", "sigma", "population", "scheme", "baseline", "block", "source", "variance", "low", "high",
+        "relative", "relative_low", "relative_high", "to_iid", "to_iid_low", "to_iid_high",
+    ]  # fmt: skip
+    assert table[0].to_iid.isna().all()

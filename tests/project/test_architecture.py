@@ -1,0 +1,102 @@
+"""Data flows one way: a room imports only from rooms above it, and heavy libraries stay where they belong."""
+
+import ast
+from pathlib import Path
+
+import pytest
+import yaml
+
+SRC = Path(__file__).parents[2] / "src"
+LIBRARY = SRC / "lowvar"
+DOORS = {"vi", "integrals", "search"}
+
+
+def imports(path):
+    """The modules, and perhaps names in them, that a file imports, wherever in it: ``lowvar.vi.fit.Fit``."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            yield from (node.module, *(f"{node.module}.{alias.name}" for alias in node.names))
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+
+
+def rooms(path):
+    """The parts of the library that a file imports."""
+    return {name.split(".")[1] for name in imports(path) if name.startswith("lowvar.")}
+
+
+def test_the_library_never_imports_the_laboratory():
+    for path in LIBRARY.rglob("*.py"):
+        assert not any(name.split(".")[0] == "lowvar_studies" for name in imports(path)), path
+
+
+@pytest.mark.parametrize("door", sorted(DOORS))
+def test_a_door_imports_no_other(door):
+    for path in (LIBRARY / door).rglob("*.py"):
+        of_models = {"vi"} if door == "integrals" and path.name.startswith("scores") else set()
+        assert not rooms(path) & (DOORS - {door} - of_models), path
+
+
+def test_the_core_imports_no_door():
+    for path in [LIBRARY / "errors.py", LIBRARY / "registry.py", *(LIBRARY / "core").rglob("*.py")]:
+        assert not rooms(path) & DOORS, path
+
+
+def test_the_tests_see_imports():
+    assert {"core", "errors"} <= rooms(LIBRARY / "vi" / "descent.py") | rooms(LIBRARY / "vi" / "fit.py")
+    assert "lowvar_studies.jobs.common_spec.Cost" in set(imports(SRC / "lowvar_studies" / "jobs" / "study.py"))
+    assert "vi" in rooms(LIBRARY / "integrals" / "scores.py")
+
+
+def test_dvc_knows_the_code_of_runs():
+    """The laboratory's code that a run calls, besides declarations, must rerun it after an edit."""
+    stages = yaml.safe_load((SRC.parent / "dvc.yaml").read_text())["stages"]
+    listed = {SRC.parent / one for one in stages["runs"]["do"]["deps"] if one.startswith("src/lowvar_studies/")}
+    declarations = {"declarations", "common_spec", "common_files", "effect"}
+    declarations |= {"spec", "files", "figures", "effects", "experiment"}
+    declarations |= {"convergence", "times", "diagnostics", "selection", "variances"}  # tables
+    declarations |= {"errors", "illustrations", "progress", "rates", "summary"}
+    needed = set()
+    for file in listed:
+        for name in imports(file) if file.suffix else ():
+            path = SRC.joinpath(*name.split(".")).with_suffix(".py")
+            if name.startswith(("lowvar_studies.jobs.", "lowvar_studies.reports.")) and path.is_file():
+                needed.add(path)
+    needed = {path for path in needed if path.stem not in declarations}
+    assert {"engine", "gathering", "trials"} <= {path.stem for path in needed}
+    assert needed <= listed
+    for room in ("core", "vi", "integrals", "search"):
+        assert f"src/lowvar/{room}" in stages["runs"]["do"]["deps"]
+
+
+def test_no_code_asks_for_the_name_of_a_backend():
+    """What differs is carried by ``Backend``; a method that runs on one of them refuses the other."""
+    refusals = {"evosax_solver.py", "saved.py"}
+    asks = {
+        path.name
+        for path in SRC.rglob("*.py")
+        if "backend.name" in (text := path.read_text())
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Compare) and ast.unparse(node.left).endswith("backend.name")
+    }
+    assert asks <= refusals
+
+
+def test_no_two_tests_draw_from_one_generator():
+    """Which would make their numbers depend on the order of the tests: see the fixture `rng`."""
+    shared = []
+    for path in Path(__file__).parents[1].rglob("*.py"):
+        tree = ast.parse(path.read_text())
+        made = {
+            target.id for node in tree.body if isinstance(node, ast.Assign) and _makes_a_generator(node.value)
+            for target in node.targets if isinstance(target, ast.Name)
+        } | {"RNG"}  # also where it is imported  # fmt: skip
+        functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+        names = {node.id for function in functions for node in ast.walk(function) if isinstance(node, ast.Name)}
+        shared += [f"{path.name}: {name}" for name in sorted(names & made)]
+    assert not shared
+
+
+def _makes_a_generator(node):
+    """``default_rng(0)`` and ``Generator().manual_seed(0)``, but not numbers drawn from them at once."""
+    return isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("default_rng", "Generator().manual_seed"))

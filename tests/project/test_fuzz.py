@@ -1,0 +1,346 @@
+"""Whatever a file holds, a reader returns its content or refuses it in one sentence that names it."""
+
+import copy
+import gzip
+import os
+import random
+import struct
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from stopped import read_checkpoint
+
+from lowvar import user
+from lowvar.core import artifact
+from lowvar.errors import UserError
+from lowvar_studies.datasets import readers
+from lowvar_studies.datasets.images import idx
+from lowvar_studies.datasets.load import load
+from lowvar_studies.datasets.movielens import movielens
+from lowvar_studies.datasets.tennis import Season, tennis
+from lowvar_studies.jobs.load import load_experiment
+from lowvar_studies.jobs.study import Study
+from lowvar_studies.reports import claims
+
+MANY, DRAWN = int(os.environ.get("INPUTS", 100_000)), 1000  # of a reader, in long tests; so many are hypothesis's own
+SECONDS = 5  # of CPU, for one input
+MEMORY = 0.5  # GB, of all inputs of a test and what is imported meanwhile
+COUNTS = [100, pytest.param(MANY, marks=pytest.mark.long)]
+COUNTS_OF_THREE = [100, pytest.param(MANY // 3 + 1, marks=pytest.mark.long)]
+WORDS = (
+    "naive",
+    "joint",
+    "adam",
+    "../x",
+    "a b",
+    "",
+    "1e-3",
+    "nan",
+    "breast_cancer",
+    "module:function",
+    "x" * 300,
+    "\x7f",
+)
+NUMBERS = st.one_of(
+    st.integers(-3, 10),
+    st.integers(),
+    st.floats(),
+    st.sampled_from([10**30, -1, 0, 1e-320, float("nan"), float("inf")]),
+)
+LEAVES = st.one_of(st.none(), st.booleans(), NUMBERS, st.sampled_from(WORDS), st.text(max_size=8))
+JUNK = st.recursive(
+    LEAVES,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.dictionaries(st.one_of(LEAVES, st.text()), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+SEEDS = st.integers(0, 2**32 - 1)
+EXPERIMENTS = {
+    "variational": """
+        name: fuzzed
+        title: Fuzzed
+        problems: {breast_cancer: {model: logistic_regression, dataset: breast_cancer}}
+        methods: {naive: null, joint: {options: {table: rows}}}
+        solver: {step_sizes: [0.01], batch_size: 5, epochs: 3, repetitions: 2}
+        decomposition: {leader: naive, step_size: 0.01, epochs: 2, points_along: 1, replicates: 4, columns: 2}
+        scales: {smoke: {solver: {epochs: 1}}}
+        """,
+    "search": """
+        name: fuzzed
+        title: Fuzzed
+        family: search
+        problems: {ellipsoid: {function: ellipsoid, dim: 5}}
+        methods: {fast_ingo: null, pycma: {options: {}}}
+        search: {budget: 300, repetitions: 2}
+        """,
+    "integral": """
+        name: fuzzed
+        title: Fuzzed
+        family: integral
+        problems: {borehole: {problem: borehole, sizes: [10]}}
+        methods: {monte_carlo: null, vector_valued: null}
+        estimation: {repetitions: 3}
+        """,
+}
+CLAIMS = """
+- id: less
+  statement: Less variance.
+  source: Table 1
+  test: {effect: variance_ratio, problem: breast_cancer, method: joint, others: [naive, cv], below: 1}
+"""
+
+
+TALLY = Counter()
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder in memory, if there is one: a disk takes longer to overwrite a file than a reader to read it."""
+    memory = Path("/dev/shm")
+    if not os.access(memory, os.W_OK):
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(dir=memory) as place:
+        yield Path(place)
+
+
+@pytest.fixture(autouse=True)
+def _tally(record_property, most_taken):
+    TALLY.clear()
+    yield
+    assert most_taken() < MEMORY, "inputs took more memory than all that is imported meanwhile"
+    record_property("inputs", TALLY["inputs"])
+    record_property("refused", TALLY["refused"])
+
+
+def fuzz(check, count, *strategies):
+    """Calls ``check`` with ``count`` inputs, the same in every run.
+
+    Hypothesis draws the first, and the others combine at random what it drew, since to draw takes longer than to read.
+    """
+    drawn = []
+
+    def kept(values):
+        drawn.append(values)
+        check(*values)
+
+    first = min(count, DRAWN)
+    quiet = settings(
+        max_examples=first, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
+    )
+    quiet(given(st.tuples(*strategies))(kept))()
+    rng, values = random.Random(0), list(zip(*drawn, strict=True))
+    while TALLY["inputs"] < count:
+        one = [rng.choice(column) for column in values]
+        try:
+            check(*one)
+        except BaseException as error:
+            error.add_note(f"input: {one!r}")
+            raise
+
+
+def mutated(content, junk, seed):
+    """``content`` with an entry at a random place replaced by junk, removed, renamed or added."""
+    rng, content = random.Random(seed), copy.deepcopy(content)
+    at = content
+    while isinstance(at, dict | list) and at:
+        keys = list(at) if isinstance(at, dict) else list(range(len(at)))
+        key = rng.choice(keys)
+        if rng.random() < 0.4 or not isinstance(at[key], dict | list) or not at[key]:
+            break
+        at = at[key]
+    if not isinstance(at, dict | list) or not at:
+        return junk
+    kind = rng.random()
+    if kind < 0.6:
+        at[key] = junk
+    elif kind < 0.7:
+        del at[key]
+    elif isinstance(at, dict):
+        at[rng.choice([*WORDS, str(key)[1:]])] = at.pop(key) if kind < 0.85 else junk
+    return content
+
+
+def dumped(content):
+    return yaml.dump(content, Dumper=getattr(yaml, "CSafeDumper", yaml.SafeDumper), allow_unicode=True)
+
+
+def spoiled(whole, piece, place, cut):
+    """``whole`` with ``piece`` in place of ``cut`` bytes."""
+    place %= len(whole) + 1
+    return whole[:place] + piece + whole[place + cut :]
+
+
+PIECES = (st.binary(max_size=20), st.integers(0, 2**32), st.integers(0, 60))
+
+
+def read_or_refused(read, path, where=None):
+    TALLY["inputs"] += 1
+    start = time.process_time()
+    try:
+        return read()
+    except UserError as error:
+        said = str(error)
+    finally:
+        assert time.process_time() - start < SECONDS
+    TALLY["refused"] += 1
+    assert "\n" not in said, said
+    assert str(where or path) in said, said
+    return None
+
+
+@pytest.mark.parametrize("family", EXPERIMENTS)
+@pytest.mark.parametrize("count", COUNTS_OF_THREE)
+def test_experiments(folder, family, count):
+    path, whole = folder / "fuzzed.yaml", yaml.safe_load(EXPERIMENTS[family])
+    path.write_text(yaml.safe_dump(whole))
+    assert load_experiment(path, "quick").name == "fuzzed"
+
+    def check(junk, seed):
+        path.write_text(dumped(mutated(whole, junk, seed)), encoding="utf-8")
+        read_or_refused(lambda: load_experiment(path, "quick"), path, "fuzzed")
+
+    fuzz(check, count, JUNK, SEEDS)
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_claims(folder, count):
+    path, whole = folder / "fuzzed.yaml", yaml.safe_load(CLAIMS)
+    path.write_text(CLAIMS)
+    assert claims.load(path)[0].id == "less"
+
+    def check(junk, seed):
+        path.write_text(dumped(mutated(whole, junk, seed)), encoding="utf-8")
+        read_or_refused(lambda: claims.load(path), path)
+
+    fuzz(check, count, JUNK, SEEDS)
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_any_text_as_yaml(folder, count):
+    path = folder / "fuzzed.yaml"
+    pieces = st.lists(st.one_of(st.sampled_from("{}[]&*!|>-:?,#'\"% \n\t@`~"), st.text(max_size=3)), max_size=30)
+
+    def check(*texts):
+        path.write_text("".join(piece for text in texts for piece in text), encoding="utf-8", errors="replace")
+        read_or_refused(lambda: load_experiment(path, "quick"), path, "fuzzed")
+
+    fuzz(check, count, pieces, pieces)
+
+
+MARK = {"spec": "0", "inputs": {}}
+
+
+def table_file(path):
+    artifact.write_table(path, pd.DataFrame({"step_size": [1e-3, 1e-2], "name": ["a", "b"]}), MARK)
+    return lambda: artifact.read_table(path)
+
+
+def array_file(path):
+    artifact.write_arrays(path, {"mu": np.arange(5.0), "done": np.array(3)}, MARK)
+    return lambda: artifact.read_arrays(path)
+
+
+def checkpoint(path):
+    artifact.write_arrays(path, {"done": np.array(3), "leaf0": np.ones((2, 3))}, MARK)
+    return lambda: read_checkpoint(path, MARK)
+
+
+def prepared(path):
+    np.savez(path, x=np.ones((4, 2)), y=np.arange(4), meta=np.array('{"format": 1}'))
+    return lambda: load(path)
+
+
+def own_samples(path):
+    np.savez(path, samples=np.ones((4, 2)), scores=np.ones((4, 2)), values=np.ones(4))
+    return lambda: user._arrays(path)
+
+
+def study(path):
+    content = yaml.safe_load(EXPERIMENTS["variational"])
+    tuned = {"solver": {"optimizer": "adam"}, "tune": {"step_size": {"low": 1e-4, "high": 1e-2}}}
+    experiment = path.with_name("fuzzed.yaml")
+    experiment.write_text(yaml.safe_dump({**content, "methods": {"naive": tuned, "joint": None}}))
+    job = Study.load(experiment, "quick").job("run", "breast_cancer", "naive", "jax")
+    trials = pd.DataFrame({"number": [0], "step_size": [1e-3], "value": [-1.0], "status": ["ok"]})
+    mark = {"spec": job.search.spec.hash, "inputs": {}, "place": job.search.place("study.parquet")}
+    artifact.write_table(path, trials, mark)
+    return lambda: job.settled({}, path)[0]  # without the hash of the damaged file
+
+
+FILES = {table_file: "parquet", array_file: "npz", checkpoint: "npz", prepared: "npz", own_samples: "npz",
+         study: "parquet"}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", FILES)
+@pytest.mark.parametrize("count", COUNTS)
+def test_any_bytes(folder, kind, count):
+    """Also files of which a few bytes are others: what is read is what was written, except in files without a digest."""
+    path = folder / f"a.{FILES[kind]}"
+    read = kind(path)
+    whole, before = path.read_bytes(), repr(read())
+
+    def check(only, piece, place, cut):
+        path.write_bytes(piece if only else spoiled(whole, piece, place, cut))
+        after = read_or_refused(read, path)
+        assert after is None or kind in (prepared, own_samples) or repr(after) == before
+
+    fuzz(check, count, st.sampled_from([False] * 9 + [True]), *PIECES)
+
+
+def table_of_text(folder):
+    options = {"separator": ",", "columns": ["u", "v"], "labels": {"no": 0, "yes": 1}, "rows": 3}
+    return {"a.csv": b"0.5,2,yes\n-1,3e2,no\n1,1,no\n"}, lambda: readers.table(folder, "a.csv", **options)
+
+
+def series_of_text(folder):
+    options = {"header": "t,u", "separator": ",", "inputs": ["t"], "outputs": ["u"], "rows": 2, "comments": 1}
+    return {"a.csv": b"# pelts\nt,u\n0,1.5\n1,-2\n"}, lambda: readers.series(folder, "a.csv", **options)
+
+
+def pictures(folder):
+    files = {"x.gz": struct.pack(">4I4B", 0x803, 2, 1, 2, 5, 6, 7, 8), "y.gz": struct.pack(">2I2B", 0x801, 2, 9, 0)}
+    return files, lambda: idx(folder, images="x.gz", labels="y.gz")
+
+
+def ratings(folder):
+    files = {"u.data": b"1\t2\t5\t880000000\n3\t1\t1\t0\n3\t2\t4\t7\n", "u.genre": b"unknown|0\nAction|1\n\n",
+             "u.item": b"1|Caf\xe9|01-Jan-1995||url|0|1\n2|Both|||url|1|0\n"}  # fmt: skip
+    return files, lambda: movielens(folder, data="u.data", items="u.item", genres="u.genre")
+
+
+def matches(folder):
+    season = Season(1990, 0, "")
+    body = b"tourney_level,tourney_date,winner_name,loser_name,score,round\nG,19900101,A,B,6-1 6-2,F\nG,19900102,B,C,7-6 6-2,SF\n"
+    return {season.name: body}, lambda: tennis(folder, seasons=[season])
+
+
+@pytest.mark.parametrize("kind", [table_of_text, series_of_text, pictures, ratings, matches])
+@pytest.mark.parametrize("count", COUNTS)
+def test_raw_files(folder, kind, count):
+    """Their hashes are checked before they are read; what a reader makes of others is arrays of numbers, or a sentence."""
+    files, read = kind(folder)
+    pack = gzip.compress if kind is pictures else bytes
+    for name, whole in files.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(pack(whole))
+    assert read().arrays
+
+    def check(number, packed, *how):
+        name, whole = list(files.items())[number % len(files)]
+        path = folder / name
+        path.write_bytes(pack(spoiled(whole, *how)) if packed else spoiled(pack(whole), *how))
+        table = read_or_refused(read, path, folder)
+        assert table is None or all(np.isfinite(array).all() for array in table.arrays.values())
+        path.write_bytes(pack(whole))
+
+    fuzz(check, count, st.integers(0, 5), st.booleans(), *PIECES)

@@ -1,0 +1,348 @@
+"""The workflow plans what it should, reruns what an edit touches and nothing else, and speaks plainly."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import commands
+import pytest
+import yaml
+
+pytest.importorskip("snakemake")
+
+FOLDERS, FILES = ("workflow", "profiles"), ("Snakefile", "params.yaml", "dvc.yaml", ".dvcignore", ".gitignore")
+SMALL = yaml.safe_load("""
+problems: {breast_cancer: {model: logistic_regression, dataset: breast_cancer}}
+solver: {step_sizes: [1.0e-3], batch_size: 50, epochs: 2}
+decomposition: {leader: naive, step_size: 1.0e-3, epochs: 2, points_along: 1, replicates: 4, columns: 2}
+""")
+
+
+FIRST = "results/quick/first"  # its tables and its claims, and one of its figures, which are made alike
+TARGETS = "first_tables", "first_seconds", f"{FIRST}/claims.csv", f"{FIRST}/figures/shares.svg", "second_runs"
+
+
+def write(folder, name, **changes):
+    path = folder / "workflow/experiments" / f"{name}.yaml"
+    path.write_text(yaml.safe_dump({"name": name, "title": name, **SMALL, **changes}))
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory):
+    """The workflow in a folder of its own, with two small experiments besides its own."""
+    root, folder = Path(__file__).parents[2], tmp_path_factory.mktemp("workflow")
+    for name in FOLDERS:
+        shutil.copytree(root / name, folder / name)
+    shutil.copytree(root / "src", folder / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in FILES:
+        shutil.copy(root / name, folder)
+    write(folder, "first", methods={"naive": None, "joint": None})
+    write(folder, "second", methods={"naive": None})
+    return folder
+
+
+def call(folder, *command, **variables):
+    """The exit code and all that the command says; .venv/bin comes first on the path, as in the Makefile."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, **variables}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    return done.returncode, done.stdout + done.stderr
+
+
+def dry(folder, *arguments):
+    """The exit code of a dry run and all that it says, in a process that need not import Snakemake."""
+    done = commands.snakemake(folder, "-n", *arguments)
+    return done.returncode, done.stdout + done.stderr
+
+
+def plan(folder, *arguments):
+    """How many jobs of each rule a dry run lists; nothing if there is nothing to be done."""
+    code, said = dry(folder, *arguments)
+    assert code == 0, said
+    if "Nothing to be done" in said:
+        return {}
+    stats = said[said.index("Job stats:") :].split("\n\n")[0]
+    return {rule: int(n) for rule, n in re.findall(r"^(\w+) +(\d+)$", stats, re.M) if rule != "total"}
+
+
+@pytest.fixture(scope="module")
+def planned(copy):
+    """What `snakemake` alone plans."""
+    return plan(copy)
+
+
+@pytest.fixture(scope="module")
+def built(copy):
+    """What Snakemake takes for made: one of each job of the first experiment, the runs of the second; empty files."""
+    from lowvar_studies.jobs.study import Study
+
+    prepared = copy / "data/prepared/breast_cancer-minmax.npz"
+    for name in ("first", "second"):
+        study = Study.load(copy / f"workflow/experiments/{name}.yaml", "quick", copy / f"results/quick/{name}")
+        jobs = [path for job in study.jobs() for path in job.outputs + job.records]
+        tables = study.table_files(*study.tables, *study.timed)
+        figures = [path for ending in ("svg", "png", "csv") for path in study.figure_files(ending=ending)]
+        texts = [path.with_suffix(".csv") for path in tables]
+        logs = [copy / f"logs/quick/{name}/{rule}.tsv" for rule in ("tables", "seconds")]
+        for path in [
+            prepared,
+            *jobs,
+            *tables,
+            *texts,
+            *figures,
+            *logs,
+            study.metrics,
+            study.verdicts,
+            study.verdicts.with_suffix(".parquet"),
+        ]:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+    done = commands.snakemake(copy, *TARGETS, "--cores", "1", "--touch", "--forceall")
+    assert done.returncode == 0, done.stderr
+    return copy
+
+
+def test_the_quickstart_plans_every_job(copy):
+    jobs = {"prepare": 1, "run": 10, "decompose": 1, "quickstart_tables": 1, "quickstart_seconds": 1, "figure": 7,
+            "claims": 1, "default": 1}  # fmt: skip
+    assert plan(copy, "--config", "experiments=quickstart") == jobs
+
+
+def test_the_quickstart_plans_searches_and_integrals_too(planned):
+    assert (planned["run"], planned["quickstart_search_tables"]) == (10 + 4 + 5 + 3, 1)
+    assert (planned["claims"], planned["no_claims"]) == (3, 1)  # a page of the report where there are claims
+    assert (planned["sample"], planned["quickstart_integrals_tables"], planned["quickstart_mlmc_tables"]) == (1, 1, 1)
+
+
+def test_the_experiments_of_a_paper_are_targets(copy):
+    from lowvar_studies.jobs.load import FAMILIES, load_experiment
+
+    papers = ["vvcv", "vvcv_table2", "vvcv_unbalanced", "vvcv_synthetic", "vvcv_evidence", "vvcv_lotka"]
+    papers += ["vvcv_step", "vvcv_coverage", "vvcv_variants"]
+    names = [*papers, "ingo", "ingo_steps", "ingo_discrete", "ingo_rotated", "ingo_scaling", "ingo_beyond", "ingo_rl"]
+    names += ["ingo_rates", "ingo_budgets", "ingo_discrete_2000"]
+    names += ["mlmc", "mlmc_tuned", "mlmc_fashion", "mlmc_sizes", "mlmc_sensitivity"]
+    planned = [load_experiment(copy / f"workflow/experiments/{name}.yaml", "paper") for name in names]
+    jobs = plan(copy, *names, "--config", "scale=paper")
+    assert jobs["run"] == sum(len(experiment.runs()) for experiment in planned)
+    assert jobs["sample"] == sum(len(experiment.samples()) for experiment in planned)
+    searched = [experiment for experiment in planned if experiment.family == "variational"]
+    assert jobs["tune"] == sum(len(experiment.studies()) for experiment in searched) == 4 + 9 + 3
+    assert jobs["decompose"] == sum(len(experiment.decompositions()) for experiment in planned)
+    assert jobs["figure"] == sum(len(FAMILIES[experiment.family].figures_of(experiment)) for experiment in planned)
+    assert jobs["claims"] + jobs["no_claims"] == len(names)
+    assert jobs["claims"] == sum((copy / f"workflow/claims/{name}.yaml").is_file() for name in names)
+
+
+def test_an_experiment_that_params_do_not_pick_is_a_target(copy):
+    jobs = plan(copy, "joint", "--config", "scale=paper")
+    assert (jobs["fetch_sonar"], jobs["fetch_australian"], jobs["run"], jobs["claims"]) == (1, 1, 20, 1)
+
+
+@pytest.mark.parametrize(
+    "profile",  # .ci/workflow plans gpu
+    ["--workflow-profile=slurm", pytest.param("--profile=profiles/slurm", marks=pytest.mark.long)],
+)
+def test_profiles_plan_the_same_jobs(copy, planned, profile):
+    assert plan(copy, profile) == planned
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (
+            ["--workflow-profile", "slrum"],
+            "--workflow-profile slrum: no such profile (known: default, gpu, slurm, none)",
+        ),
+        (["--workflow-prof=slrum"], "--workflow-profile slrum: no such profile"),
+        (["--profile", "profiles/slrum"], "profiles/slrum"),
+    ],
+)
+def test_a_mistyped_profile_is_an_error(copy, given, message):
+    """And no run on this machine, which is what Snakemake makes of a workflow profile that it does not find."""
+    code, said = dry(copy, *given)
+    assert code != 0
+    assert message in said
+    assert "Traceback" not in said
+    assert "Job stats" not in said
+
+
+@pytest.mark.parametrize("what", ["-n", pytest.param("--lint", marks=pytest.mark.long)])
+def test_without_lowvar_it_is_one_sentence(copy, tmp_path, what):
+    (tmp_path / "lowvar.py").write_text("raise ModuleNotFoundError(\"No module named 'lowvar'\", name='lowvar')")
+    code, said = call(copy, "snakemake", what, PYTHONPATH=str(tmp_path))
+    assert code != 0
+    said = [line for line in said.splitlines() if not line.startswith("Using workflow specific profile")]
+    assert len(said) == 1, said
+    assert said[0].startswith("lowvar is not installed for ")
+    assert "make install" in said[0]
+
+
+def test_it_plans_the_same_from_any_folder(copy, planned, tmp_path):
+    """With the root's Snakefile from afar, and with workflow/Snakefile, where the default rule has another name."""
+    assert plan(tmp_path, "-s", str(copy / "Snakefile")) == planned
+    assert list(tmp_path.iterdir()) == []
+    catalogue = {"all" if rule == "default" else rule: jobs for rule, jobs in planned.items()}
+    assert plan(copy / "workflow", "--cores", "1") == catalogue
+
+
+def test_a_folder_without_params_is_one_sentence(copy, tmp_path):
+    code, said = dry(copy, "-d", str(tmp_path))
+    assert code != 0
+    assert f"lowvar: {tmp_path} has no params.yaml: run Snakemake in lowvar's folder" in said
+    assert "Traceback" not in said
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ("scale=qick", "scale: unknown scale 'qick': did you mean 'quick'? (known: paper, quick, smoke)"),
+        ("sclae=quick", "unknown key 'sclae': did you mean 'scale'?"),
+        ("experiments=quickstat", "experiments: unknown experiment 'quickstat': did you mean 'quickstart'?"),
+        ("device=tpu", "device: unknown device 'tpu'"),
+        ("experiments=mine.yaml", "experiments: mine.yaml: no such file in "),
+    ],
+)
+def test_a_wrong_setting_is_one_message(copy, config, message):
+    code, said = dry(copy, "--config", config)
+    assert code != 0
+    assert f"params.yaml or --config: {message}" in said
+    assert "Traceback" not in said
+
+
+def test_a_wrong_key_of_an_experiment_names_file_and_key(copy):
+    write(copy, "third", methods={"naive": None}, solvr={})
+    code, said = dry(copy)
+    (copy / "workflow/experiments/third.yaml").unlink()
+    assert code != 0
+    assert "workflow/experiments/third.yaml: unknown key 'solvr': did you mean 'solver'?" in said
+    assert "Traceback" not in said
+
+
+RANGE = {"step_size": {"low": 1.0e-5, "high": 1.0e-3}}
+
+
+@pytest.fixture
+def tuned(copy):
+    """An experiment of two methods, one of which is tuned first."""
+    write(copy, "tuned", methods={"naive": {"tune": RANGE}, "joint": None}, tuning={"trials": 2})
+    yield copy
+    (copy / "workflow/experiments/tuned.yaml").unlink()
+
+
+def test_a_tuned_method_is_tuned_before_it_runs(tuned):
+    jobs = plan(tuned, "tuned")
+    assert (jobs["tune"], jobs["run"], jobs["decompose"], jobs["tuned_tables"]) == (1, 2, 1, 1)
+
+
+@pytest.mark.long
+def test_each_method_of_each_backend_is_tuned_once(tuned):
+    both = {"naive": {"tune": RANGE}, "joint": {"tune": RANGE}}
+    write(tuned, "tuned", methods=both, backends=["jax", "torch"])
+    jobs = plan(tuned, "tuned_runs")
+    assert (jobs["tune"], jobs["run"]) == (4, 4)
+    write(tuned, "tuned", methods={"naive": {"tune": RANGE}, "joint": {"tune": {"same_as": "naive"}}})
+    run = "results/quick/tuned/runs/breast_cancer/joint-jax/trace.parquet"
+    assert plan(tuned, "tuned_runs")["tune"] == plan(tuned, run)["tune"] == 1
+
+
+@pytest.mark.long
+def test_a_study_is_made_once_and_anew_where_its_ranges_change(tuned):
+    pytest.importorskip("optuna")
+    code, said = call(tuned, "snakemake", "tuned_runs", "--cores", "2")
+    assert code == 0, said
+    assert plan(tuned, "tuned_runs") == {}
+    write(
+        tuned,
+        "tuned",
+        methods={"naive": {"tune": RANGE}, "joint": {"options": {"table": "full"}}},
+        tuning={"trials": 2},
+    )
+    assert "tune" not in plan(tuned, "tuned_runs")
+    wider = {"step_size": {"low": 1.0e-6, "high": 1.0e-3}}
+    write(tuned, "tuned", methods={"naive": {"tune": wider}, "joint": None}, tuning={"trials": 2})
+    assert plan(tuned, "tuned_runs") == {"tune": 1, "run": 1, "tuned_runs": 1}
+
+
+@pytest.mark.slow
+def test_what_is_built_is_not_built_again(built):
+    """Nor where a file is newer and says the same."""
+    for path in (built / "workflow/experiments").glob("*.yaml"):
+        path.touch()
+    assert plan(built, *TARGETS) == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("edit", "runs"),
+    [
+        pytest.param({"methods": {"naive": None, "joint": {"options": {"table": "full"}}}}, 1, id="an option"),
+        pytest.param({"seed": 1}, 2, id="the seed", marks=pytest.mark.long),
+        pytest.param({"methods": {"naive": None, "joint": None, "cv": None}}, 1, id="a method", marks=pytest.mark.long),
+    ],
+)
+def test_an_edit_reruns_what_depends_on_it_and_nothing_else(built, edit, runs):
+    former = {"methods": {"naive": None, "joint": None}}
+    write(built, "first", **former | edit)
+    after = {"first_tables": 1, "first_seconds": 1, "figure": 1, "no_claims": 1}
+    assert plan(built, *TARGETS) == {"run": runs, "decompose": 1, **after}
+    write(built, "first", **former)
+    assert plan(built, *TARGETS) == {}
+
+
+@pytest.mark.long
+@pytest.mark.slow
+def test_a_failed_job_shows_the_one_line_of_its_command(built):
+    (built / "data/prepared/breast_cancer-minmax.npz").write_bytes(b"PK\x03\x04" + bytes(1000))  # cut off
+    code, said = call(built, "snakemake", "second_runs", "--cores", "1", "--forcerun", "decompose")
+    assert code != 0
+    assert re.search(r"^lowvar: .*breast_cancer-minmax\.npz", said, re.M), said
+    assert "Traceback" not in said
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_dvc_makes_the_same_once(built, tmp_path):
+    pytest.importorskip("dvc")
+    for name in ("data", "results"):  # its empty files
+        shutil.rmtree(built / name)
+    code, said = call(built, "snakemake", *TARGETS, "--cores", "2")
+    assert code == 0, said
+    for name in (*FOLDERS, "src"):
+        shutil.copytree(built / name, tmp_path / name)
+    for name in FILES:
+        shutil.copy(built / name, tmp_path)
+    for name in ("data", "results"):  # their pages are in git, what DVC owns lies beside them
+        (tmp_path / name).mkdir()
+        shutil.copy(Path(__file__).parents[2] / name / "README.md", tmp_path / name)
+    params = tmp_path / "params.yaml"
+    params.write_text(re.sub(r"experiments: \[.*\]", "experiments: [second]", params.read_text()))
+    for command in ("git init -q", "dvc init -q -f", "dvc config core.analytics false"):
+        assert call(tmp_path, *command.split())[0] == 0
+    code, said = call(tmp_path, "dvc", "repro", LOWVAR_CORES="1")
+    assert code == 0, said
+    assert "Provided cores: 1 " in said
+    assert all((tmp_path / name / "README.md").is_file() for name in ("data", "results"))
+
+    again = call(tmp_path, "dvc", "repro")[1]
+    assert "Running stage" not in again
+    assert "Data and pipelines are up to date." in call(tmp_path, "dvc", "status")[1]
+    assert plan(tmp_path) == {}
+    assert "gradient_variance" in call(tmp_path, "dvc", "metrics", "show")[1]
+
+    lock = (tmp_path / "dvc.lock").read_text()
+    assert "seconds" not in lock
+    made = {path.relative_to(tmp_path): path for path in (tmp_path / "results").rglob("*") if path.is_file()}
+    differing = {
+        path.name
+        for at, path in made.items()
+        if (built / at).is_file() and path.read_bytes() != (built / at).read_bytes()
+    }
+    assert len(made) > 20
+    assert {name for name in differing if not name.startswith("seconds.")} <= {
+        "timing.parquet",
+        "provenance.json",
+    }
