@@ -79,11 +79,12 @@ def test_any_entry_of_the_header(saved, tmp_path, count):
                     inner[f"{place[-1]}s"] = value
             else:
                 inner[place[-1]] = JUNK[junk]
+            if digest(about) == digest(mark["fit"]):
+                continue  # the junk is what the file has
             if not refused_or_same(forged(tmp_path / "a.npz", arrays, mark, about), fit):
                 same.add(place[-1])
     # texts and numbers of which the file is the only witness
-    assert same <= {"notes", "khat", "name", "seed", "khat_samples", "ended", "run", "own_estimator", 0, "step_sizes",
-                    "options", "own_objects"}  # fmt: skip
+    assert same <= {"notes", "khat", "name", "seed", "khat_samples", "own_estimator", 0, "step_sizes"}
 
 
 def test_any_array(saved, tmp_path):

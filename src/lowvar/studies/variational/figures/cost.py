@@ -41,7 +41,7 @@ def draw(rows: Frame) -> Picture:
         panels.run_axis(ax, drawn["iteration"].to_numpy())
         panels.frame(ax, *[drawn["seconds"].to_numpy(float)] * 3)
 
-    fig = panels.each(rows, panel, "iteration", "elapsed seconds of a job / its runs")
+    fig = panels.each(rows, panel, "iteration", "elapsed seconds,\namortised over a job's runs")
     lines.legend(fig, lines.entries(looks))
     return fig
 
