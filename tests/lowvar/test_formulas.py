@@ -14,7 +14,7 @@ from lowvar.integrals.options import make
 from lowvar.integrals.samples import Samples
 from lowvar.vi import crossed as D
 from lowvar.vi.estimators.base import Properties, stateless
-from lowvar.vi.gain import gain
+from lowvar.vi.gain import gain, response, to_optimum
 from lowvar.vi.psis import good, khat, spread
 
 
@@ -267,3 +267,22 @@ def test_densities_of_pyro_models_have_their_jacobians():
     p = lowvar.TorchModel.from_pyro(model, {"y": torch.tensor([0.5, -1.0, 2.0], dtype=torch.float64)})
     z = torch.tensor([-0.4], dtype=torch.float64)
     assert float(p.log_prior(z)) == pytest.approx(scipy.stats.halfnorm.logpdf(np.exp(-0.4)) - 0.4, rel=1e-7)
+
+
+def test_means_are_off_in_standard_deviations_of_the_best_guide():
+    """Of a guide that is 1.5 times too wide, and one standard deviation of the best one away from it."""
+    precision, wide = np.array([[1.0, 0.4], [0.4, 1.0]]), 1.5
+    mean = np.array([1.0, 0.0])
+    z = mean + wide * np.random.default_rng(0).normal(size=(20_000, 2))
+    weights = -0.5 * np.einsum("ij,jk,ik->i", z, precision, z) + 0.5 * (((z - mean) / wide) ** 2).sum(1)
+    found = to_optimum(weights, z, mean, np.full(2, wide))
+    assert (found.mean_se < 0.05).all()
+    assert (np.abs(found.mean - mean) < 5 * found.mean_se).all()
+    assert (np.abs(found.sd - 0.5) < 5 * found.sd_se).all()
+
+
+@pytest.mark.parametrize("other", [lambda a, noise: a + 1e-9 * noise, lambda a, noise: 1e6 + 0 * a])
+def test_draws_without_a_width_have_no_linear_response(other):
+    a, noise, weights = np.random.default_rng(0).normal(size=(3, 1000))
+    assert response(weights, np.stack([a, noise], 1)) is not None
+    assert response(weights, np.stack([a, other(a, noise)], 1)) is None

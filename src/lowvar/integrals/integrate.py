@@ -13,7 +13,7 @@ from lowvar.integrals import INTEGRAL
 from lowvar.integrals.base import FLAGS, Integrals, Integrator
 from lowvar.integrals.bring import bring, without_copies
 from lowvar.integrals.chains import HALF, LEVEL
-from lowvar.integrals.choosing.held_out import with_unseen
+from lowvar.integrals.choosing.held_out import GAIN, with_unseen
 from lowvar.integrals.choosing.tails import OFTEN, heavy_tail, on_grid
 from lowvar.integrals.options import make
 from lowvar.integrals.posterior import arrays
@@ -215,7 +215,7 @@ def integrate(
         raised |= {"may_jump": FLAGS["may_jump"]} if result.flags["may_jump"][0] else {}
     quiet = [raised.pop("may_jump")] if "may_jump" in raised else []
     if "few_carriers" not in raised:
-        notes += _heavy_tailed(data, plain, names)
+        notes += _heavy_tailed(data, result, plain, names)
     notes += [*raised.values(), *_far_off(result, plain, names)]
     if not (derived if exact_scores is None else exact_scores):
         result, quiet = _no_surer_than_the_scores(result, plain, methods != "monte_carlo", names)
@@ -307,10 +307,11 @@ def _far_off(result: Integrals, plain: Integrals, names: list[str]) -> list[str]
     ]
 
 
-def _heavy_tailed(data: Samples, plain: Integrals, names: list[str]) -> list[str]:
-    """A note if values have so heavy a tail that their standard error is unreliable."""
-    worths = plain.info["effective"][0]
-    shapes = [heavy_tail(values[0], worth) for values, worth in zip(data.values, worths, strict=True)]
+def _heavy_tailed(data: Samples, result: Integrals, plain: Integrals, names: list[str]) -> list[str]:
+    """A note if values have so heavy a tail that their standard error is unreliable, and no control variate helps."""
+    left = result.standard_error[0] > GAIN * plain.standard_error[0]
+    each = zip(data.values, plain.info["effective"][0], left, strict=True)
+    shapes = [heavy_tail(values[0], worth) if of_values else 0.0 for values, worth, of_values in each]
     if not max(shapes):
         return []
     t = int(np.argmax(shapes))

@@ -10,7 +10,7 @@ from lowvar.search.callable import Errors
 from lowvar.search.points import PointErrors, WrongValue, numbers
 from lowvar.search.problem import BlackBoxProblem
 
-_COUNTED = 10**7  # maximum number of points of a space whose evaluated ones are recorded
+_COUNTED = 10**6  # maximum number of points of a space whose evaluated ones are recorded
 
 
 class BudgetSpent(Exception):
@@ -94,10 +94,10 @@ class Evaluator:
             _refuse_failures(self.problem.name, values)
         return np.where(np.isfinite(values), values, np.nan)
 
-    def others(self) -> np.ndarray:
-        """The points not evaluated yet, ``(unseen, dim)``, of a domain whose points are recorded."""
+    def others(self, most: int) -> np.ndarray:
+        """Points not evaluated yet, ``(n, dim)`` with ``n`` up to ``most``, of a domain whose points are recorded."""
         domain = self.problem.domain
-        return np.flatnonzero(~self._seen)[:, None] // domain.choices ** np.arange(domain.dim) % domain.choices
+        return np.flatnonzero(~self._seen)[:most, None] // domain.choices ** np.arange(domain.dim) % domain.choices
 
     def measure(self, points: Any) -> np.ndarray:
         """Values without noise at ``points (n, dim)`` for reports, without counting them as evaluations."""

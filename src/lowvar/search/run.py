@@ -135,10 +135,13 @@ class Run:
             why = "the search's deviations have shrunk to rounding, and its whole numbers no longer change"
             return ("stalled", why) if self.noise.known else self._at_rest(why)
         left = evaluator.remaining - self.kept - evaluator.unseen
-        if left >= 0 and self._silent and (evaluator.unseen <= self.size or left < self.size + 2):
-            evaluator(evaluator.others())  # they are few, or would be beyond the budget after another generation
+        # they are few, or would be beyond the budget after another generation
+        others = left >= 0 and self._silent and (evaluator.unseen <= self.size or left < self.size + 2)
+        if others and not evaluator.unseen:
             ended = self._at_rest("every point has been evaluated")
             return None if self.noise.known else ended
+        if others:
+            return self._others()
         if evaluator.remaining - (self.kept if self.iteration else 0) < self.size:
             return "budget", f"the budget of {evaluator.budget} evaluations is spent"
         values = evaluator(points)
@@ -171,6 +174,17 @@ class Run:
             self.advice.clear()
             self.rests = False
         return None
+
+    def _others(self) -> tuple[Status, str] | None:
+        """A generation of points of a discrete domain that were not evaluated yet; the search does not see it."""
+        points = self.evaluator.others(self.size)
+        values = self.evaluator(points)
+        self.iteration += 1
+        self.middle = float(np.nanmedian(values)) if np.isfinite(values).any() else np.nan
+        if self.iteration in self.stops:
+            self._measure()
+        reached, told = self._reached(), self._told(points, values)
+        return reached or told
 
     @property
     def _silent(self) -> bool:

@@ -10,6 +10,7 @@ from lowvar.vi.rows import of_batch
 # particles of each of two gradients, 2 to 16: as many as keep particles x data rows of both below the budget
 _MOST, _BUDGET = 16, 2**22
 _STEEPEST = 0.99  # where the guide has less than a tenth of the best one's standard deviation, a step is bounded
+_SINGULAR = 1e-6  # smallest eigenvalue of correlations of draws that rounding leaves
 
 
 def gain(problem, params, key) -> tuple[np.ndarray, np.ndarray]:
@@ -54,7 +55,7 @@ class Optimum(NamedTuple):
     """The estimated distance of a Gaussian guide from the best one of its family, ``(dim,)`` each.
 
     Attributes:
-        mean: mean minus the best one's, in standard deviations.
+        mean: mean minus the best one's, in the best one's standard deviations.
         sd: relative error of the standard deviation.
         mean_se: standard error of ``mean``.
         sd_se: standard error of ``sd``.
@@ -92,7 +93,7 @@ def to_optimum(weights, z, mean, scale) -> Optimum:
     root = np.sqrt(1 - np.minimum(second, _STEEPEST))  # the guide's standard deviation over the best one's
     off, off_se = -first / root, first_se / root
     if (found := response(weights, z)) is not None:
-        off, off_se = -found.step / scale, found.step_se / scale
+        off, off_se = -found.step * root / scale, found.step_se * root / scale
     return Optimum(off, root - 1, off_se, second_se / (2 * root))
 
 
@@ -117,8 +118,8 @@ def response(weights, z) -> Response | None:
 
     With ``y`` the whitened draws, the mean curvature is ``A = I - E[w (y y^T - I)]`` (Stein's identity, twice), and the
     covariance is ``A^-1``: exact for normal posteriors, whose correlations a mean-field guide leaves out. Importance
-    weighting would need several times as many draws. None if the draws are too few for the dimension, or the log
-    density is not concave on average.
+    weighting would need several times as many draws. None if the draws are too few for the dimension or nearly lie in
+    a plane, or the log density is not concave on average.
 
     Args:
         weights: log importance weights up to a constant, finite, ``(S,)``.
@@ -129,11 +130,15 @@ def response(weights, z) -> Response | None:
         Opper and Archambeau, 2009, eqs. 3 and 4.
     """
     w, z = np.asarray(weights, float) - np.mean(weights), np.asarray(z, float)
-    (S, dim), y = z.shape, z - z.mean(0)
-    if dim**2 > S:
+    (S, dim), y, deviation = z.shape, z - z.mean(0), z.std(0)
+    if dim**2 > S or not deviation.all():
         return None
-    scale = np.linalg.cholesky(y.T @ y / S)
-    y = np.linalg.solve(scale, y.T).T
+    y /= deviation
+    correlation = y.T @ y / S
+    if np.linalg.eigvalsh(correlation)[0] < _SINGULAR:
+        return None
+    scale = np.linalg.cholesky(correlation)
+    y, scale = np.linalg.solve(scale, y.T).T, scale * deviation[:, None]
     curvature = np.eye(dim) - (y * w[:, None]).T @ y / S
     if not np.linalg.eigvalsh(curvature)[0] > 1 - _STEEPEST:
         return None

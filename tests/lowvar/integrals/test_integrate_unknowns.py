@@ -316,6 +316,12 @@ def test_heavy_tails_look_so_with_enough_samples(m, share):
     assert 0.4 < np.median([heavy_tail(rng.pareto(2, 4000), 4000) for _ in range(100)]) < 0.6  # 0.5
 
 
+def test_a_rare_second_mode_that_many_samples_show_has_no_heavy_tail():
+    """Forty of 4000 samples; the variance is known to a tenth."""
+    rng = np.random.default_rng(13)
+    assert not any(heavy_tail(rng.normal(size=4000) + 8 * (np.arange(4000) < 40), 4000) for _ in range(50))
+
+
 def test_a_chain_whose_extremes_come_together_has_no_heavy_tail():
     rng, found = np.random.default_rng(11), 0
     for _ in range(200):
@@ -334,6 +340,20 @@ def test_values_of_infinite_variance_are_noted(method, monkeypatch):
         found = lowvar.integrate(x, -4 * x / (3 + x**2), np.stack([x, x**2], axis=1), method, exact_scores=True)
         noted += any("heavy tail" in note or "very few samples" in note for note in found.notes)
     assert noted >= 16
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_heavy_tail_that_a_control_variate_removes_is_not_noted():
+    """Fourth powers seem heavy in a sixth of all samples, but their integral is known."""
+    noted = looked = 0
+    for seed in range(20):
+        x = np.random.default_rng(seed).normal(size=400)
+        found = lowvar.integrate(x, -x, x**4, exact_scores=True, polynomial=True)
+        assert abs(found.value[0] - 3) < 1e-9
+        noted += any("heavy tail" in note for note in found.notes)
+        looked += heavy_tail(x**4, 400) > 0
+    assert looked > 0
+    assert noted == 0
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")

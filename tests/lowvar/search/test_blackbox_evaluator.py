@@ -254,7 +254,7 @@ def test_points_of_a_discrete_domain_are_recorded():
     evaluate = Evaluator(from_callable(lambda x: float(x.sum()), 3, kind="categorical", choices=4), 100)
     assert evaluate.unseen == 64
     evaluate(np.array([[0, 1, 2], [3, 3, 3], [0, 1, 2]]))
-    others = evaluate.others()
+    others = evaluate.others(100)
     assert evaluate.unseen == len(others) == 62
     assert len({tuple(x) for x in others} | {(0, 1, 2), (3, 3, 3)}) == 64
     evaluate(others)

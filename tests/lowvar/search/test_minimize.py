@@ -227,6 +227,21 @@ def test_a_space_that_is_evaluated_completely_has_an_exact_minimum(space, size):
     assert (sure.fun, sure.success) == (result.fun, True)
 
 
+def test_the_last_points_of_a_space_are_evaluated_in_generations():
+    """Which a callback sees, and ends."""
+    seen = []
+
+    def ends(report):
+        seen.append(report.evaluations)
+        return report.evaluations >= 1000
+
+    result = quiet(ones_missing, domain="binary", dim=12, budget=4200, callback=ends)
+    assert result.status == "callback"
+    assert result.nfev < 1100
+    assert np.diff(seen).max() < 60
+    assert quiet(ones_missing, domain="binary", dim=12, budget=4200).status == "converged"
+
+
 def test_a_small_space_under_noise_is_not_exhausted_by_an_evaluation_of_each_point():
     rng = np.random.default_rng(0)
     result = quiet(lambda x: ones_missing(x) + rng.normal(), domain="binary", dim=4, budget=600)

@@ -1,5 +1,7 @@
 """Pyro models: what is outside the data plate, and mistakes."""
 
+from typing import ClassVar
+
 import jax.numpy as jnp
 import numpy as np
 import numpyro
@@ -140,3 +142,42 @@ def test_observations_outside_the_support_are_refused(make, y):
     lowvar.TorchModel.from_pyro(model, {"y": torch.ones(12)})
     with pyro.validation_enabled(False), pytest.raises(lowvar.UserError, match=r"'seen' is .*outside the support"):
         lowvar.TorchModel.from_pyro(model, {"y": y})
+
+
+class Quadratic(dist.TorchDistribution):
+    """Of no declared support."""
+
+    arg_constraints: ClassVar[dict] = {}
+
+    def __init__(self, mean):
+        self.mean_ = mean
+        super().__init__(mean.shape, validate_args=False)
+
+    def log_prob(self, value):
+        return -((value - self.mean_) ** 2)
+
+    def expand(self, batch_shape, _instance=None):
+        return Quadratic(self.mean_.expand(batch_shape))
+
+
+@pytest.mark.parametrize(
+    ("make", "y"),
+    [
+        (lambda w, y: Quadratic(w.expand(y.shape)), torch.linspace(-1.0, 1.0, 12)),
+        (lambda w, y: dist.Bernoulli(logits=w.expand(y.shape), validate_args=False), torch.linspace(0.0, 1.0, 12)),
+        (lambda w, y: dist.Bernoulli(logits=w.expand(y.shape)).mask(y >= 0), torch.arange(12) % 3 - 1.0),
+        (
+            lambda w, y: dist.Bernoulli(logits=w.expand(y.shape)).mask(y >= 0).to_event(1),
+            (torch.arange(36) % 3 - 1.0).reshape(12, 3),
+        ),
+    ],
+    ids=["no support", "soft labels", "masked", "masked entries"],
+)
+def test_values_that_are_meant_or_masked_are_not_compared_with_the_support(make, y):
+    def model(y):
+        w = pyro.sample("w", dist.Normal(0.0, 1.0))
+        with pyro.plate("data", 12, subsample_size=4) as i:
+            pyro.sample("seen", make(w, y[i]), obs=y[i])
+
+    made = lowvar.TorchModel.from_pyro(model, {"y": y})
+    assert torch.isfinite(made.log_likelihood(torch.zeros(1), torch.arange(12))).all()

@@ -10,6 +10,7 @@ from lowvar.integrals.chains import HALF, effective_size, student
 SHAPE = 0.6  # of a generalised Pareto tail, at most: beyond 1/2 variances do not exist
 HEAVY, MARGIN = 0.25, 1.4  # of a tail's shape: the largest harmless one, and a margin in units of 1 / sqrt(its terms)
 FEWEST = 5  # terms of a tail, to estimate its shape
+MANY = 50  # carriers of the variance that make its error, about sqrt(2 / carriers), harmless
 OFTEN = 0.05  # a larger share of points that repeat others is no chance
 
 
@@ -118,8 +119,10 @@ def heavy_tail(terms: np.ndarray, effective: float) -> float:
     excesses = (farthest - farthest[0])[farthest > farthest[0]]
     if len(excesses) < FEWEST:
         return 0.0
-    shape = _shape(excesses)
-    error = 1 / np.sqrt(len(excesses) * min(effective / m, 1.0))
+    shape, share = _shape(excesses), min(effective / m, 1.0)
+    error = 1 / np.sqrt(len(excesses) * share)
+    if average(terms[None]).carriers[0] * share > MANY:  # such as those of a rare second mode
+        return 0.0
     return shape if shape > HEAVY + MARGIN * error else 0.0
 
 

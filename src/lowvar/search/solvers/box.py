@@ -72,7 +72,7 @@ class Box:
                 )
             raise UserError(
                 f"bounds: coordinate {first} has low {self.low[first]:g} and high {self.high[first]:g}: low must be "
-                "below high; give (low, high) for all coordinates, and fix a constant coordinate inside f"
+                "below high; give (low, high) for all coordinates, not a pair for each, and fix a constant one inside f"
             )
         self.inner = low, high
         self.low, self.high = np.where(whole, low - 0.5, low), np.where(whole, high + 0.5, high)

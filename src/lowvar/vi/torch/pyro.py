@@ -12,6 +12,7 @@ import numpy as np
 import pyro
 import torch
 from pyro import poutine
+from pyro.distributions.torch_distribution import MaskedDistribution
 from pyro.distributions.util import scale_and_mask, sum_rightmost
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.subsample_messenger import SubsampleMessenger
@@ -155,7 +156,9 @@ def from_pyro(cls, model, data, name):
     )  # fmt: skip
     _check_densities(name, made, lambda z: run(z, None)[0])
     _check_indexed(name, made, plate)
-    _check_supports(name, made, lambda z, index: _observed({site["name"]: site for site in run(z, index)[0]}))
+    validated = torch.distributions.Distribution._validate_args
+    believed = {s["name"] for s in _observed(sites) if validated and not _unwrapped(s["fn"])[0]._validate_args}
+    _check_supports(name, made, lambda z, index: _observed({s["name"]: s for s in run(z, index)[0]}), believed)
     if outside:
         _check_outside(name, made, plate, observed_outside)
     return made
@@ -241,24 +244,50 @@ def _check_densities(name, model, sites_at):
                 ) from error
 
 
-def _check_supports(name, model, observed_at):
-    """Checks that observations lie in their distributions' supports, outside of which some densities are finite."""
+def _check_supports(name, model, observed_at, believed):
+    """Checks that observations lie in their distributions' supports, outside of which some densities are finite.
+
+    ``believed`` are the sites whose distributions alone do not validate their values (``validate_args=False``).
+    """
     z = torch.zeros(model.dim, dtype=model.dtype)
     for index in torch.arange(model.N).split(_CHUNK):
-        bounded = [site for site in observed_at(z, index) if site["fn"].support is not constraints.real]
+        bounded = [site for site in observed_at(z, index) if site["name"] not in believed and _support(site["fn"])]
         if not bounded:
             return
         for site in bounded:
-            fn, value = site["fn"], site["value"]
-            seen = torch.as_tensor(True if site["mask"] is None else site["mask"])
-            believed = fn.support.is_discrete or torch.isfinite(_log_prob(site))  # others are refused by their rows
-            if (wrong := torch.argwhere(~fn.support.check(value) & seen & believed)).numel():
-                entry = tuple(wrong[0])[: value.ndim - fn.event_dim]
+            fn, seen = site["fn"], torch.as_tensor(True if site["mask"] is None else site["mask"])
+            if not fn.support.is_discrete:
+                seen = seen & torch.isfinite(_log_prob(site))  # others are refused by their rows
+            inner, seen = _unwrapped(fn, seen)
+            wrong = ~inner.support.check(site["value"]) & seen
+            if wrong.any():
+                value = site["value"].expand(wrong.shape + inner.event_shape)[wrong][0]
                 raise UserError(
-                    f"{name}: {site['name']!r} is {value[entry].tolist()} for {len(wrong)} observations or more, "
-                    f"outside the support of {type(fn).__name__}, {fn.support}: {RECODE} the data, or choose another "
-                    "distribution"
+                    f"{name}: {site['name']!r} is {value.tolist()} for {int(wrong.sum())} observations or more, "
+                    f"outside the support of {type(inner).__name__}, {inner.support}: {RECODE} the data, choose "
+                    "another distribution, or set its validate_args=False if the values are meant"
                 )
+
+
+def _support(fn):
+    """The support of a distribution; None if it is the real line or unknown, as of a distribution of the user's own."""
+    try:
+        support = fn.support
+    except NotImplementedError:
+        return None
+    return None if support is constraints.real or constraints.is_dependent(support) else support
+
+
+def _unwrapped(fn, seen=None):
+    """A distribution without those that mask it or sum its axes, and which of its values count."""
+    seen = torch.tensor(True) if seen is None else seen
+    while isinstance(fn, (torch.distributions.Independent, MaskedDistribution)):
+        if isinstance(fn, MaskedDistribution):
+            seen = seen & fn._mask
+        else:
+            seen = seen.reshape(*seen.shape, *[1] * fn.reinterpreted_batch_ndims)
+        fn = fn.base_dist
+    return fn, seen
 
 
 def _check_indexed(name, model, plate):
