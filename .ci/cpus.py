@@ -57,6 +57,8 @@ class Setting(NamedTuple):
             "MKL_CBWR": self.mkl,
             "MKL_DYNAMIC": "false",  # which would take no more threads than cores
             "NPY_DISABLE_CPU_FEATURES": " ".join(left),
+            # else a thread spins while it waits for one that another worker has displaced: 90 times the CPU seconds
+            "OMP_WAIT_POLICY": "PASSIVE",
             **threads,
         }
         return [f"{name}={shlex.quote(str(value))}" for name, value in values.items() if value != ""]
