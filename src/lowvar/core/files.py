@@ -82,7 +82,7 @@ def all_or_none() -> Iterator[None]:
 
 
 def _rename(files: list[tuple[Path, Path]]) -> None:
-    """Gives temporary files their names; on an error, those that had been renamed are removed or the former ones."""
+    """Renames all temporary files to their names; rolls back on an error."""
     with contextlib.ExitStack() as aside, contextlib.ExitStack() as undo:
         for part, path in files:
             try:

@@ -458,7 +458,7 @@ def checked_draws(khat_samples: int | None) -> int | None:
 
 
 def in_notebook() -> bool:
-    """Whether this is a kernel of Jupyter: its output is no terminal, but shows progress bars."""
+    """Whether this is a Jupyter kernel, whose output shows progress bars."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython else None  # type: ignore[attr-defined]
     return shell is not None and "IPKernelApp" in getattr(shell, "config", {})

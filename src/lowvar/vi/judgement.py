@@ -14,7 +14,7 @@ from lowvar.vi.stopping import fall_of, late_rise
 
 # draws for k-hat (1000 would miss a correlation of 0.98 one time in four); maximum of draws x data rows
 _KHAT_SAMPLES, _KHAT_BUDGET = 10_000, 2**25
-_TOGETHER = 50  # draws of an ELBO, from which on the draws of k-hat come as many at a time, in the same program
+_TOGETHER = 50  # from this ELBO size on, k-hat reuses its program
 _MANY = 20  # from this dimension on, small misfits accumulate
 # A note reports a larger ratio of the posterior's to the guide's standard deviation by importance weights, and a
 # smaller one by linear response, where it exceeds its bound by two standard errors. Of 30 best guides of normal

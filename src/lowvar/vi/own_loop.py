@@ -132,7 +132,7 @@ def batch_noise(
 
 
 def _check_rows(index, problem) -> None:
-    """Refuses what are no row numbers of the problem; under ``jax.jit``, by shape and type alone."""
+    """Refuses invalid row numbers; under ``jax.jit``, by shape and type alone."""
     known = not isinstance(index, jax.core.Tracer)
     held = index
     if known and not isinstance(index, np.ndarray):

@@ -194,11 +194,11 @@ class Figure:
 
     def drawn(self, table: Frame, **options: Any) -> tuple[Any, Frame]:
         """The ``matplotlib.figure.Figure`` and the rows that it shows; raises like ``picture``."""
-        from lowvar_studies.reports.drawing.ticks import enough
+        from lowvar_studies.reports.drawing.ticks import ensure_three_ticks
 
         rows = self.rows(table, **options)
         figure = self.draw(rows, **self._of(self.draw, options))
-        enough(figure)
+        ensure_three_ticks(figure)
         return figure, rows
 
     def rows(self, table: Frame, **options: Any) -> Frame:

@@ -26,7 +26,7 @@ from lowvar.vi.numpyro.trace import (
     RUNNING,
     FixedIndex,
     InRows,
-    Longer,
+    LengthMismatch,
     each,
     frame_of,
     is_latent,
@@ -209,7 +209,7 @@ def _check_lengths(problem, free, local):
         ) from error
     for key, value in leaves(problem.data).items():
         if isinstance(value, jax.Array) and value.ndim and len(value) > problem.N and _is_paired(problem, free, key):
-            raise Longer(
+            raise LengthMismatch(
                 f"{problem.name}: the plate {problem.plate!r} has {problem.N} rows, but {key!r}, which its index "
                 f"reads, has {len(value)}; give matching rows",
                 key,

@@ -24,7 +24,7 @@ from lowvar.core.windows import inflation, windows
 from lowvar.errors import UserError
 from lowvar.vi.numpyro.densities import Functions
 from lowvar.vi.numpyro.model import NumPyroProblem, from_numpyro, transform
-from lowvar.vi.numpyro.trace import InRows, Longer, prototype
+from lowvar.vi.numpyro.trace import InRows, LengthMismatch, prototype
 from lowvar.vi.row_independence import batches, interaction
 
 _SAMPLE = 2**15  # rows held in memory
@@ -231,7 +231,7 @@ def from_files(model: Callable, source: RowSource, others: Mapping[str, Any], **
         sample = from_numpyro(_sized(model, next(iter(held)), N), {**others, **held}, **given)
     except InRows as error:
         raise UserError(error.told(dict.fromkeys(held, index))) from error.__cause__
-    except Longer as error:  # than the sample
+    except LengthMismatch as error:  # than the sample
         name = str(given.get("name") or getattr(model, "__name__", "model"))
         raise _disagreeing(name, error.key, error.length, next(iter(held)), N) from None
     except UserError as error:

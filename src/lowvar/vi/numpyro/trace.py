@@ -276,7 +276,7 @@ class InRows(UserError):
         self.told = told
 
 
-class Longer(UserError):
+class LengthMismatch(UserError):
     """The plate's index reads an array of more rows, ``length``, whose name is ``key``."""
 
     def __init__(self, message: str, key: str, length: int):

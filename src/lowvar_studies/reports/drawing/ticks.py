@@ -49,7 +49,7 @@ def of_numbers(axis: Axis) -> bool:
 
 
 @styled
-def enough(fig: Picture) -> None:
+def ensure_three_ticks(fig: Picture) -> None:
     """Gives each axis with numbers that has fewer than three labelled ticks round ones, as many as fit."""
     few = [axis for ax in fig.axes for axis in (ax.xaxis, ax.yaxis) if of_numbers(axis) and len(labelled(axis)) < LEAST]
     if not few:

@@ -72,7 +72,7 @@ def elbo_difference(tables, problem: str, method: str, others: Rivals, iteration
 @EFFECTS.effect
 def elbo_fraction(tables, problem: str, method: str, other: str, reference: str, iteration: Count | None = None,
                   backend: str = "jax"):  # fmt: skip
-    """(ELBO of ``other`` less that of ``method``) / (that of ``reference`` less that of ``method``).
+    """``(ELBO_other - ELBO_method) / (ELBO_reference - ELBO_method)``.
 
     After the same iterations, as in ``elbo_difference``.
     """

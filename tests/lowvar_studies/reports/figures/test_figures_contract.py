@@ -102,7 +102,7 @@ def test_an_axis_of_any_range_gets_ticks_that_do_not_touch(ends):
     for ax, scale in zip(axes, ("linear", "log"), strict=True):
         ax.set(xscale=scale, yscale=scale, xlim=ends, ylim=ends, xticks=ends[:1], yticks=ends[1:])
         ax.minorticks_off()
-    ticks.enough(fig)
+    ticks.ensure_three_ticks(fig)
     whole(fig, 0.25)
     for ax in axes:
         for axis in (ax.xaxis, ax.yaxis):
