@@ -83,19 +83,8 @@ def unbalanced(runs=12):
     return traces(rates, "borehole_unbalanced", sizes="{m}/20", last=20, runs=runs)
 
 
-def evidence(runs=20):
-    return traces(EVIDENCE, "van_der_pol", ("log_evidence",), runs, sizes="{m}")
-
-
 def lotka(runs=10):
     found = [traces(LOTKA, f"lotka_volterra_{t}", tuple(f"s{k}" for k in range(t)), runs, seed=t) for t in (2, 5, 10)]
-    return pd.concat(found, ignore_index=True)
-
-
-def south(runs=40):
-    variances = (1, 1.1, 1.15, 1.2, 1.25)
-    rates = [{"monte_carlo": ((50, 0.4),), "control_functional": ((50, 1e-4),), "paper_cf": ((50, 0.09),), "paper_vv": ((50, 0.08 - 0.02 * k),)} for k in range(5)]  # fmt: skip
-    found = [traces(r, f"south {v}", ("f_1", "f_2"), runs, seed=k) for k, (v, r) in enumerate(zip(variances, rates, strict=True))]  # fmt: skip
     return pd.concat(found, ignore_index=True)
 
 
