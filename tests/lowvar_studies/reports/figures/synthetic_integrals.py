@@ -19,12 +19,6 @@ BOREHOLE = {
     "paper_vv": ((10, 3.72), (20, 1.29), (50, 1.04), (100, 1.07), (150, 0.85)),
 }
 BIAS = {"paper_cf": 0.95, "paper_vv_fixed": 0.6, "paper_vv": 0.5, "control_functional": 0.2}
-EVIDENCE = {
-    "monte_carlo": ((10, 2.0), (20, 1.4), (50, 0.9), (100, 0.6)),
-    "control_functional": ((10, 0.03), (20, 0.002), (50, 0.0004), (100, 1e-4)),
-    "paper_cf": ((10, 0.25), (20, 0.137), (50, 0.12), (100, 0.1)),
-    "paper_vv": ((10, 0.15), (20, 0.109), (50, 0.08), (100, 0.06)),
-}
 LOTKA = {
     "monte_carlo": ((500, 0.28),), "control_functional": ((500, 0.002),), "vector_valued": ((500, 0.002),),
     "paper_cf": ((500, 0.27),), "paper_vv_fixed": ((500, 0.15),), "paper_vv": ((500, 0.14),),
