@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-import yaml
 from commands import lowvar, started
 from studies_of_tuning import FALLING, write
 
@@ -126,14 +125,6 @@ def test_the_search_finds_the_top_of_a_known_function(place):
     assert np.isinf(values[:10]).any(), "no trial diverged: the test shows little"
     assert np.median(values[20:]) > np.sort(values[:10])[-3]
     assert values.max() > -0.1
-
-
-def test_a_diverging_study_is_a_table_all_the_same(home, tmp_path):
-    place = write(home, {"methods.adam.tune.step_size": {"low": 1e3, "high": 1e4}, "solver.optimizer": "sgd"})
-    study = artifact.read_table(commands.tune(place.job("tune", "bc", "adam", "jax"), out=tmp_path))
-    assert (study["value"] == -np.inf).all()
-    assert (study["status"] == "diverged").all()
-    assert chosen_by.best(study)["step_size"] == study["step_size"].min()
 
 
 # kills -------------------------------------------------------------------------------------------------------------
@@ -279,15 +270,6 @@ def test_what_was_chosen_is_known_beside_how_it_was_found(place, whole):
     assert table.loc[0, ["elbo", "trials", "diverged"]].isna().all()
 
 
-def test_where_nothing_was_searched_the_columns_are_numbers_too(home):
-    fixed = {"kind": "step", "beta": 0.5, "r": 7}
-    methods = {"adam": {"tune": None}, "falling": {"tune": None, "schedule": fixed}}
-    place = write(home, {"problems.bc.methods": methods})
-    table = selection.with_trials(place, pd.DataFrame({"problem": ["bc"], "method": ["adam"], "backend": ["jax"]}))
-    assert table[["elbo", "trials", "diverged"]].isna().all(axis=None)
-    assert set(table.dtypes[["elbo", "trials", "diverged"]]) == {np.dtype(float)}
-
-
 SAME = {"problems.bc.methods.plain": {**{key: FALLING[key] for key in ("optimizer", "schedule")}, "tune": {"same_as": "falling"}}}  # fmt: skip
 
 
@@ -377,13 +359,3 @@ def test_a_tuned_run_without_its_study_is_one_sentence(place, whole, tmp_path, c
     )
     text = said(capsys, "run", *options(place, "plain"), "--study", whole["falling"])
     assert "experiment 'small' does not tune 'plain' on 'bc'" in text
-
-
-def test_tuning_what_is_not_tuned_is_one_sentence(place, tmp_path, capsys):
-    assert "does not tune 'plain' on 'bc'" in said(capsys, "tune", *options(place, "plain"))
-    assert "unknown method 'fallin': did you mean 'falling'?" in said(capsys, "tune", *options(place, "fallin"))
-    content = {"name": "hunt", "title": "Another family", "family": "search", "problems": {"e": {"function": "ellipsoid", "dim": 3}},
-               "methods": {"fast_ingo": None}, "search": {"budget": 100, "repetitions": 2}}  # fmt: skip
-    (tmp_path / "hunt.yaml").write_text(yaml.safe_dump(content))
-    text = said(capsys, "tune", tmp_path / "hunt.yaml", "--problem", "e", "--method", "fast_ingo")
-    assert "experiment 'hunt' tunes nothing" in text
