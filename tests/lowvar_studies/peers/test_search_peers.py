@@ -138,28 +138,37 @@ def test_discrete_points_are_of_their_domain():
     assert (ga.mean == 2).all()
 
 
-def test_bad_starts_are_told():
-    for name in ("pycma", "cmaes", "sep_cmaes"):
-        make = factory(name)
-        with pytest.raises(UserError, match=f"{name} searches real domains, not binary ones"):
-            make(BITS, np.zeros(12), 0.5)
-        with pytest.raises(UserError, match=r"x0 has shape \(4,\): it must be \(5,\)"):
-            make(REAL, np.zeros(4), 0.5)
-        with pytest.raises(UserError, match="x0 has an entry that is not finite"):
-            make(REAL, np.full(5, np.nan), 0.5)
-        with pytest.raises(UserError, match="sigma0 -1: it must be a positive number"):
-            make(REAL, np.zeros(5), -1)
-        with pytest.raises(UserError, match="seed -1"):
-            make(REAL, np.zeros(5), 1, seed=-1)
-        with pytest.raises(UserError, match="population 1"):
-            make(REAL, np.zeros(5), 1, population=1)
-    ga = factory("pymoo_ga")
-    with pytest.raises(UserError, match="pymoo_ga searches binary and categorical domains, not real ones"):
-        ga(REAL, np.zeros(5))
-    with pytest.raises(UserError, match="x0 must hold probabilities"):
-        ga(BITS, np.full(12, 2.0))
-    with pytest.raises(UserError, match="x0 must hold probabilities"):
-        ga(CHOICES, np.full((6, 4), 0.5))
+@pytest.mark.parametrize("name", ["pycma", "cmaes", "sep_cmaes"])
+@pytest.mark.parametrize(
+    ("argument", "given"),
+    [("binary", (BITS, np.zeros(12), 0.5)), ("x0", (REAL, np.zeros(4), 0.5)), ("x0", (REAL, np.full(5, np.nan), 0.5)),
+     ("sigma0", (REAL, np.zeros(5), -1))],
+)  # fmt: skip
+def test_bad_starts_are_told(name, argument, given):
+    with pytest.raises(UserError, match=argument):
+        factory(name)(*given)
+    for more in ({"seed": -1}, {"population": 1}):
+        with pytest.raises(UserError, match=next(iter(more))):
+            factory(name)(REAL, np.zeros(5), 1, **more)
+
+
+@pytest.mark.parametrize(
+    ("argument", "given"),
+    [("real", (REAL, np.zeros(5))), ("x0", (BITS, np.full(12, 2.0))), ("x0", (CHOICES, np.full((6, 4), 0.5)))],
+)
+def test_bad_starts_of_discrete_searches_are_told(argument, given):
+    with pytest.raises(UserError, match=argument):
+        factory("pymoo_ga")(*given)
+
+
+@pytest.mark.parametrize(
+    ("name", "argument", "given"),
+    [("evosax_snes", "binary", {"domain": BITS}), ("evosax_snes", "population", {"population": 1}),
+     ("evosax_open_es", "population", {"population": 7}), ("evosax_open_es", "'adam'", {"optimizer": "adm"})],
+)  # fmt: skip
+def test_evosax_refuses(name, argument, given):
+    with pytest.raises(UserError, match=argument):
+        compiled(name, {}, **given)
 
 
 def compiled(name, options, domain=REAL, **more):
