@@ -1,7 +1,6 @@
 """The command line: a user's mistake is one message and exit code 2, and leaves nothing behind."""
 
 import argparse
-import importlib
 import os
 import subprocess
 import sys
@@ -71,80 +70,57 @@ def branches(x, y=None):
 """
 
 
+OF_BC, OWN, E = [*RUN[2:]], ["decompose", "model.py:good", "--data"], ["--problem", "e", "--method", "fast_ingo"]
+
+
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("words", "name"),
     [
-        (["rnu"], "unknown command 'rnu': did you mean 'run'?"),
-        (["fetch", "sonnar"], "unknown dataset 'sonnar': did you mean 'sonar'?"),
-        (["prepare", "mnist", "--scaling", "lenet"], "is missing: run `lowvar fetch mnist`"),
-        (["run", "smal.yaml", "--problem", "bc", "--method", "naive"], "did you mean 'small'?"),
-        (["run", "small.yaml", "--problem", "bc", "--method", "nave"], "unknown method 'nave': did you mean 'naive'?"),
+        (["rnu"], "'run'"),
+        (["list", "serches"], "'searches'"),
+        (["fetch", "sonnar"], "'sonar'"),
+        (["prepare", "mnist", "--scaling", "lenet"], "lowvar fetch mnist"),
+        (["run", "smal.yaml", *OF_BC], "'small'"),
+        (["run", "nofile.yaml", *OF_BC], "nofile.yaml"),
         ([*RUN, "--data", "no.npz"], "no.npz"),
-        ([*RUN, "--threads", "0"], "--threads 0"),
-        ([*RUN, "--threads", "100000"], "--threads 100000: it must be at most 1024"),
-        ([*RUN, "--checkpoint-every", "nan"], "--checkpoint-every nan: it must be a number, 0 or more"),
-        (["run", "nofile.yaml", "--problem", "bc", "--method", "naive"], "nofile.yaml: no such experiment file"),
-        (["decompose", "model.py", "--data", "d.npz"], "model.py: no function is named; write model.py:FUNCTION"),
-        (["decompose", "model.py:good", "--data", "empty.npz"], "good: there are no rows: 'x' has shape (0, 2), 'y' has shape (0,)"),
-        (["decompose", "model.py:good", "--data", "unseen.npz"], "cannot be run on these data: TypeError: 'NoneType' object is not subscriptable"),
-        (["decompose", "leaves.py:model", "--data", "d.npz"], "leaves.py: cannot be imported: SystemExit: 0"),
-        (["decompose", "model.py:own_bug", "--data", "d.npz"], "cannot be run on these data: ValueError: my own bug"),
-        (["decompose", "model.py:branches", "--data", "d.npz"], "the model branches in Python on a value that JAX traces"),
-        (["decompose", "small.yaml", "--problem", "bc", "--estimators", "cv"], "--estimators: only for a model of your own; the settings of small.yaml apply instead"),
-        (["decompose", "small.yaml", "--problem", "bc", "--step-size", "1", "--seed", "0"], "--step-size, --seed: only for a model of your own"),
-        (["decompose", "model.py:good", "--data", "d.npz", "--scale", "quick"], "--scale: only for an experiment; model.py:good is a model of your own: leave it out"),
-        (["decompose", "model.py:good", "--data", "d.npz", "--problem", "bc"], "--problem: only for an experiment"),
-        (["decompose", "small.yaml"], "breast_cancer"),  # its only problem, whose data are missing
-        (["decompose", "two.yaml"], "--problem: name one (known: bc, sonar)"),
-        (["decompose", "nosuch.py:model", "--data", "d.npz"], "nosuch.py: no such file; write MODEL.py:FUNCTION"),
-        (["decompose", "model.py:good"], "--data: give an npz file whose names are the model's keyword arguments"),
-        (["decompose", "model.py:goood", "--data", "d.npz"], "unknown function 'goood': did you mean 'good'?"),
-        (["decompose", "model.py:good", "--data", "d.npz", "--step-size", "-1"], "step_size -1.0: it must be a positive number"),
-        (["decompose", "model.py:good", "--data", "d.npz", "--estimators", "naive,jiont"], "unknown estimator 'jiont': did you mean 'joint'?"),
-        (["decompose", "model.py:good", "--data", "nan.npz"], "nan.npz"),
-        (["decompose", "model.py:good", "--data", "text.npz"], "text.npz"),
-        (["table", "small.yaml"], "no such file; make it with: lowvar prepare breast_cancer --scaling minmax"),
-        (["figure", "sharez", "small.yaml"], "unknown figure 'sharez': did you mean 'shares'?"),
-        (["run", "search.yaml", "--problem", "e", "--method", "fast_ingo", "--data", "d.npz"], "--data d.npz: e has no data"),
-        (["run", "search.yaml", "--problem", "e", "--method", "fast_ingo", "--scale", "smoke"], "budget 5: one generation takes"),
-        (["decompose", "search.yaml"], "search.yaml: this experiment has no decomposition"),
-        (["table", "search.yaml"], "make it with: lowvar run search.yaml --scale quick --problem bits --method ingo_binary --backend jax --out results/"),
-        (["figure", "scaling", "search.yaml"], "experiment 'search': unknown figure 'scaling'"),
-        (["sample", "small.yaml", "--problem", "bc"], "experiment 'small' has no samples"),
-        (["run", "integral.yaml", "--problem", "b", "--method", "monte_carlo"], "samples.npz: no such file; make it with: lowvar sample integral.yaml"),
-        (["run", "integral.yaml", "--problem", "b", "--method", "monte_carlo", "--data", "d.npz"], "d.npz: not an array file of lowvar"),
-        (["integrate", "d.npz"], "array 'x': the names must be samples, scores and values"),
-        (["list", "serches"], "unknown list 'serches': did you mean 'searches'?"),
-        ([*RUN, "--device", "gpu", "--data", "bc.npz"], "--device gpu: JAX finds no GPU"),
+        ([*RUN, "--threads", "100000"], "--threads 100000"),
+        ([*RUN, "--checkpoint-every", "nan"], "--checkpoint-every nan"),
+        ([*RUN, "--device", "gpu", "--data", "bc.npz"], "--device gpu"),
+        (["run", "search.yaml", *E, "--data", "d.npz"], "--data d.npz"),
+        (["run", "search.yaml", *E, "--scale", "smoke"], "budget 5"),
+        (["decompose", "model.py", "--data", "d.npz"], "model.py:FUNCTION"),
+        ([*OWN, "empty.npz"], "there are no rows"),
+        ([*OWN, "nan.npz"], "nan.npz"),
+        (["decompose", "leaves.py:model", "--data", "d.npz"], "SystemExit: 0"),
+        (["decompose", "model.py:own_bug", "--data", "d.npz"], "my own bug"),
+        (["decompose", "model.py:branches", "--data", "d.npz"], "branches in Python"),
+        (["decompose", "model.py:good"], "--data"),
+        ([*OWN, "d.npz", "--scale", "quick"], "--scale"),
+        (["decompose", "small.yaml", "--problem", "bc", "--step-size", "1", "--seed", "0"], "--step-size, --seed"),
+        (["decompose", "two.yaml"], "--problem"),
+        (["table", "search.yaml"], "lowvar run search.yaml --scale quick --problem bits --method ingo_binary --backend jax --out results/"),
+        (["figure", "scaling", "search.yaml"], "'scaling'"),
+        (["sample", "small.yaml", "--problem", "bc"], "'small'"),
+        (["run", "integral.yaml", "--problem", "b", "--method", "monte_carlo", "--data", "d.npz"], "d.npz"),
+        (["integrate", "d.npz"], "'x'"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )  # fmt: skip
-def test_mistakes(folder, words, message):
+def test_mistakes(folder, words, name):
     (folder / "model.py").write_text(MODEL)
     (folder / "leaves.py").write_text("import sys\nsys.exit(0)")
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(20, 2)), rng.normal(size=20)
     np.savez(folder / "d.npz", x=x, y=y)
     np.savez(folder / "empty.npz", x=x[:0], y=y[:0])
-    np.savez(folder / "unseen.npz", x=x)
     np.savez(folder / "nan.npz", x=np.where(x == x.max(), np.nan, x), y=y)
-    np.savez(folder / "text.npz", x=x.astype(str), y=y)
     before = sorted(folder.rglob("*"))
     done = lowvar(folder, *words)
     assert done.returncode == 2, done.stderr
-    assert message in done.stderr
+    assert name in done.stderr
     assert "Traceback" not in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1, done.stderr
     assert [p for p in sorted(folder.rglob("*")) if "__pycache__" not in str(p)] == before
-
-
-def test_batch_larger_than_the_data(folder):
-    (folder / "small.yaml").write_text(yaml.safe_dump(SMALL | {"solver": {**SMALL["solver"], "batch_size": 570}}))
-    lowvar(folder, "prepare", "breast_cancer", "--out", "bc.npz")
-    done = lowvar(folder, *RUN, "--data", "bc.npz", "--out", "o")
-    assert done.returncode == 2
-    assert "batch size 570: it must be between 1 and the number of rows, 569" in done.stderr
-    assert not (folder / "o").exists()
 
 
 def test_debug_keeps_the_traceback(folder):
@@ -208,18 +184,10 @@ def test_lists(folder):
                        ("estimators", {"naive", "joint"}), ("figures", {"shares", "effort", "seconds"})):  # fmt: skip
         assert some <= set(named[what].split(", ")), what
     assert lowvar(folder, "list", "searches").stdout.splitlines() == named["searches"].split(", ")
-    estimators = lowvar(folder, "list", "estimators").stdout.splitlines()
-    assert [line.split()[0] for line in estimators] == named["estimators"].split(", ")
-    assert all(len(line.split()) > 4 for line in estimators), estimators
-    assert "grad f(w; B, eps), the default of stochastic variational inference." in estimators[0]
-    assert "`" not in "".join(estimators)
-    datasets = lowvar(folder, "list", "datasets").stdout.splitlines()
-    assert [line.split()[0] for line in datasets] == named["datasets"].split(", ")
-    said = {line.split()[0]: line for line in datasets}
-    assert "unit, standard, none, lenet" in said["mnist"]
-    assert "minmax, standard, none  " in said["sonar"]
-    assert "lenet" not in said["sonar"]
-    assert "169405 matches" in said["tennis"]
+    for what in ("estimators", "datasets"):
+        rows = lowvar(folder, "list", what).stdout.splitlines()
+        assert [line.split()[0] for line in rows] == named[what].split(", ")
+        assert all(len(line.split()) > 4 for line in rows), rows
 
 
 WITHOUT = """
@@ -286,19 +254,6 @@ def test_the_librarys_commands_need_its_dependencies_alone(bare, tmp_path):
     assert any(row.startswith("joint,") or ",joint," in row for row in rows)
 
 
-def test_names_are_checked_before_anything_is_fetched(tmp_path, monkeypatch):
-    from lowvar.errors import UserError
-    from lowvar_studies import commands
-
-    fetch, fetched = importlib.import_module("lowvar_studies.datasets.fetch"), []
-    monkeypatch.setattr(fetch, "fetch", lambda dataset, raw: fetched.append(dataset.name) or [])
-    with pytest.raises(UserError, match="unknown dataset 'mnst'"):
-        commands._fetch(argparse.Namespace(datasets=["tennis", "mnst"], raw=tmp_path))
-    assert fetched == []
-    commands._fetch(argparse.Namespace(datasets=["tennis", "mnist"], raw=tmp_path))
-    assert fetched == ["tennis", "mnist"]
-
-
 @pytest.mark.parametrize(
     ("given", "exported", "limits"),
     [
@@ -321,17 +276,6 @@ def test_an_option_wins_over_an_exported_variable(given, exported, limits, monke
     assert (os.environ["OMP_NUM_THREADS"], os.environ["NPROC"], flag) == limits
 
 
-def test_xla_flags_may_name_a_file(tmp_path, monkeypatch):
-    from lowvar.core import xla
-    from lowvar.errors import UserError
-
-    monkeypatch.setenv("XLA_FLAGS", str(tmp_path / "flags"))
-    with pytest.raises(UserError, match=r"XLA_FLAGS=.*: it must be flags, which begin with --, or a file of them"):
-        xla.flags()
-    (tmp_path / "flags").write_text("--xla_a=1\n--xla_b=2\n")
-    assert xla.flags() == "--xla_a=1 --xla_b=2"
-
-
 @pytest.mark.parametrize(
     ("backend", "device", "exported", "platform"),
     [("torch", "auto", None, "cpu"), ("torch", "auto", "cuda", None), ("torch", "gpu", None, "cpu"),
@@ -352,21 +296,6 @@ def test_jax_is_told_its_device_whether_it_is_imported_or_not(backend, device, e
     cli.configure(argparse.Namespace(device=device, threads=1), backend=backend, dtype="float64")
     assert set_.get("jax_platforms") == platform
     assert os.environ.get("JAX_PLATFORMS") == exported
-
-
-@pytest.mark.parametrize("scaling", ["lenet", "unit"])
-def test_training_is_announced(tmp_path, monkeypatch, capsys, scaling):
-    """Before it begins, and only where there is any."""
-    from lowvar_studies import commands
-
-    fetch, prepare = (importlib.import_module(f"lowvar_studies.datasets.{name}") for name in ("fetch", "prepare"))
-    before = []
-    monkeypatch.setattr(fetch, "verify", lambda dataset, raw: {})
-    monkeypatch.setattr(prepare, "prepare", lambda name, **_: before.append(capsys.readouterr().err) or "written")
-    commands._prepare(argparse.Namespace(dataset="mnist", scaling=scaling, raw=tmp_path, out=None))
-    note = "lowvar: lenet trains a small network on mnist: about two minutes on a CPU\n"
-    assert before == [note if scaling == "lenet" else ""]
-    assert capsys.readouterr().out == "written\n"
 
 
 def test_a_search_walked_by_hand(folder):
@@ -402,29 +331,3 @@ def test_a_search_walked_by_hand(folder):
     done = lowvar(folder, "keep", path, "--out", "kept")
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "provenance.json: not a provenance.json of lowvar, or damaged" in done.stderr
-
-
-def test_compiled_programs_are_kept_in_the_users_cache_folder(tmp_path, monkeypatch):
-    """Unless a folder is named, by JAX's variable or in its configuration."""
-    from types import SimpleNamespace
-
-    import jax
-
-    from lowvar.cli import configure
-
-    names = (
-        "jax_compilation_cache_dir",
-        "jax_persistent_cache_min_compile_time_secs",
-        "jax_enable_x64",
-        "jax_platforms",
-    )
-    before = {name: getattr(jax.config, name) for name in names}
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    try:
-        for given, kept in ((None, str(tmp_path / "lowvar" / "programs")), ("/elsewhere", "/elsewhere")):
-            jax.config.update("jax_compilation_cache_dir", given)
-            configure(SimpleNamespace(device="cpu"), backend="jax", dtype="float64")
-            assert jax.config.jax_compilation_cache_dir == kept
-    finally:
-        for name, value in before.items():
-            jax.config.update(name, value)

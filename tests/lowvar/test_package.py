@@ -112,11 +112,6 @@ def test_a_missing_package_is_named_by_the_call_that_needs_it(call, package, ext
         call()
 
 
-def test_an_unknown_name_is_an_attribute_error():
-    with pytest.raises(AttributeError, match="no attribute 'decomposse'"):
-        lowvar.decomposse  # noqa: B018
-
-
 def test_every_extra_that_a_text_names_exists(repository):
     extras = tomllib.loads((repository / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     texts = [*(repository / "src").rglob("*.py"), *repository.glob("docs/*.md"), repository / "README.md"]

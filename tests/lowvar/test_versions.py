@@ -34,17 +34,3 @@ def test_the_oldest_versions_are_the_lower_bounds(repository, project):
     assert {name: padded(bound) for name, bound in bounds.items()} == {
         name: padded(bound) for name, bound in oldest.items()
     }
-
-
-def test_snakemake_reads_profile_yaml(project):
-    """Which it does from 9.19 on."""
-    assert "snakemake>=9.19" in project["optional-dependencies"]["workflow"]
-
-
-def test_ci_runs_what_is_promised(repository):
-    ci = (repository / ".github/workflows/ci.yaml").read_text()
-    assert 'python: ["3.11", "3.12", "3.13"]' in ci
-    assert "constraints-oldest.txt" in ci
-    assert "make test-long" in ci
-    assert "make test-cpus" in ci
-    assert "schedule:" in ci

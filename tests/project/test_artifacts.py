@@ -12,7 +12,6 @@ import pytest
 from projects import ROOT, call, git, project, write
 
 from lowvar.core import artifact
-from lowvar.errors import UserError
 from lowvar_studies.jobs.study import Study
 
 pytest.importorskip("snakemake")
@@ -154,27 +153,6 @@ def test_a_file_that_no_job_makes_is_named(artifacts, tmp_path):
     shutil.copy(folder / TRACE, former)
     (folder / TRACE).with_name("checkpoint.npz").touch()
     assert artifacts.unknown(study) == [former]
-
-
-def test_code_is_not_compared(artifacts, tmp_path):
-    study = Study.load(project(tmp_path, one={}) / "workflow/experiments/one.yaml", "smoke")
-    status = {"runs@one": [{"changed deps": {"src/lowvar/search/solvers": "modified"}}, "always changed"],
-              "results@one": [{"changed outs": {"results/smoke/one/tables": "modified"}}], "runs@two": [
-              {"changed outs": {"results/smoke/two/runs": "deleted"}}]}  # fmt: skip
-    assert artifacts.changed(status, study) == {"results/smoke/one/tables": "modified"}
-    assert artifacts.changed({}, study) == {}
-
-
-def test_stamps_of_every_kind_of_file(tmp_path):
-    mark = artifact.stamp("0" * 16, {"bc": "1" * 64})
-    artifact.write_table(tmp_path / "a.parquet", pd.DataFrame({"x": [0.0]}), mark)
-    artifact.write_arrays(tmp_path / "a.npz", {}, mark)
-    artifact.write_provenance(tmp_path / "provenance.json", mark, {})
-    for name in ("a.parquet", "a.npz", "provenance.json"):
-        assert artifact.read_stamp(tmp_path / name) == {"spec": "0" * 16, "inputs": {"bc": "1" * 64}}
-        (tmp_path / name).write_bytes(b"PAR1")
-        with pytest.raises(UserError, match="no stamp of lowvar, or is damaged"):
-            artifact.read_stamp(tmp_path / name)
 
 
 @pytest.mark.long

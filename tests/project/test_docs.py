@@ -9,11 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from worked_examples import DOCS, blocks, walked
+from worked_examples import blocks, walked
 
 from lowvar.integrals import INTEGRAL
-from lowvar.search.solvers import SEARCH
-from lowvar.vi.estimators import GRADIENT
 from lowvar_studies.jobs import commands
 from lowvar_studies.jobs.common_files import STAMP
 from lowvar_studies.jobs.common_spec import SCALES
@@ -280,17 +278,6 @@ def test_what_integrators_learn_is_declared(monkeypatch):
     assert learnt == set(columns)
 
 
-def test_columns_for_a_model_of_ones_own():
-    from types import SimpleNamespace
-
-    from lowvar.vi.crossed import samples, table
-    from lowvar_studies.reports.variational.variances import COMPONENTS
-
-    problem = SimpleNamespace(dim=1, sites={}, blocks={"mu": 1, "log_sigma": 1})
-    found = table(samples(problem, {"naive": np.ones((4, 3, 2))}), 5)
-    assert list(found) == [one.name for one in COMPONENTS]
-
-
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_figure_effect_and_key_has_a_meaning(family):
     """They are printed from captions, docstrings and descriptions; a key of a part of a spec is printed too."""
@@ -302,14 +289,3 @@ def test_every_figure_effect_and_key_has_a_meaning(family):
         assert all(rows.values()), [name for name, meaning in rows.items() if not meaning]
     assert {"methods.{method}.options", "problems.{problem}.methods"} <= set(rows)
     assert all(f"`{scale}`" in text for scale in SCALES)
-
-
-def test_the_pages_on_the_design_name_what_there_is():
-    from lowvar.core.gaussian import GAUSSIAN
-    from lowvar_studies.integrals.catalogue import PROBLEMS
-    from lowvar_studies.integrals.samplers import SAMPLERS
-
-    text = "".join((DOCS / page).read_text() for page in ("architecture.md", "design-notes.md"))
-    there = {*GRADIENT, *INTEGRAL, *GAUSSIAN, *SAMPLERS, *PROBLEMS, *SEARCH}
-    for name in there:
-        assert f"`{name}`" in text, name

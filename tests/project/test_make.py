@@ -22,21 +22,6 @@ def progress(repository, folder, lines, code=0):
     return done.stdout.splitlines()
 
 
-def test_progress_is_a_line_for_each_tenth(repository, tmp_path):
-    steps = [
-        line
-        for i in range(1, 51)
-        for line in ("rule run:", "    output: x", f"    wildcards: problem=p{i}", f"{i} of 50 steps ({2 * i}%) done")
-    ]
-    said = progress(repository, tmp_path, SAID + steps)
-    assert said[:2] == ["making first, second at scale quick, as params.yaml says",
-                        "50 jobs; each one's log is in logs/, Snakemake's in logs/make.log"]  # fmt: skip
-    assert len(said) == 12
-    assert said[2].startswith("  10 %     5 of 50 jobs    0:0")
-    assert said[2].endswith("last started: run p5")
-    assert (tmp_path / "logs/make.log").read_text().splitlines() == SAID + steps
-
-
 @pytest.mark.parametrize(
     "error", ["Error in rule run:", "WorkflowError in file x:", "lowvar: --workflow-profile a: no"]
 )
@@ -45,10 +30,6 @@ def test_a_failure_is_shown(repository, tmp_path, error):
     assert said[2:4] == [error, "line 0"]
     assert said[-1].endswith("full output: logs/make.log")
     assert len(said) < 40
-
-
-def test_nothing_to_do_is_said(repository, tmp_path):
-    assert progress(repository, tmp_path, ["Nothing to be done."])[-1].startswith("nothing to be done: results are up")
 
 
 def test_a_part_is_one_line_unless_it_fails(repository, tmp_path):
@@ -129,9 +110,3 @@ def test_slurm_says_why_it_is_skipped(repository, tmp_path, why):
     assert done.stdout.count("\n") == 1
     assert why in done.stdout or "a Slurm of its own" in done.stdout
     assert not (tmp_path / "ran").exists()
-
-
-def test_a_part_that_is_skipped_says_why(repository, tmp_path):
-    command = [sys.executable, repository / ".ci/part.py", "name", "echo skipped: it rains"]
-    said = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
-    assert said.endswith(" s   skipped: it rains\n")

@@ -88,10 +88,3 @@ def test_a_key_that_a_module_does_not_know_is_refused(copy, tmp_path_factory):
     done = commands.snakemake(parent, "-n")
     assert done.returncode == 1
     assert "the module's config: unknown key 'samples'" in done.stdout + done.stderr
-
-
-def test_dvc_quotes_the_folders():
-    import yaml
-
-    listed = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]["runs"]["do"]["cmd"]
-    assert listed[0] == "mkdir -p '${results}/${scale}/${item}/decomposition' '${results}/${scale}/${item}/samples'"

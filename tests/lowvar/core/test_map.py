@@ -60,8 +60,3 @@ def test_a_callback_is_called_for_one_at_a_time(monkeypatch):
 
     xs = jnp.arange(12.0).reshape(3, 4)
     assert (of_jax.BACKEND.map(doubled, xs, 64) == 2 * xs).all()
-
-
-@pytest.mark.parametrize(("count", "most", "group"), [(200, 64, 50), (10, 64, 10), (13, 5, 5), (64, 64, 64), (7, 7, 7)])
-def test_groups_leave_no_remainder_where_a_large_divisor_exists(count, most, group):
-    assert of_jax._group(count, most) == group

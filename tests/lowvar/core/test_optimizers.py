@@ -42,8 +42,3 @@ def test_same_path_in_optax_and_torch(name):
 def test_step_size_must_be_positive(step_size):
     with pytest.raises(UserError, match="it must be positive"):
         optimizer("sgd", step_size, backends.get("jax"))
-
-
-def test_unknown_optimizer():
-    with pytest.raises(UserError, match="did you mean 'adam'"):
-        optimizer("adm", 0.1, backends.get("jax"))

@@ -115,12 +115,6 @@ def test_a_connection_that_is_reset_is_tried_again(server, make, raw, body):
     assert files(raw) == []
 
 
-def test_truncated_download_of_a_server_that_claims_it_whole(server, make, raw, body):
-    server.says((200, body[:5000]))
-    assert "the download has 5000 bytes" in refused(ADVICE, make(server.url), raw)
-    assert files(raw) == []
-
-
 @pytest.mark.parametrize(("status", "requests"), [(404, 1), (403, 1), (500, 3)])
 def test_refusal_of_the_server(server, make, raw, status, requests):
     server.says((status, b"<html>no</html>"))
@@ -152,19 +146,6 @@ def test_mirror_is_looked_in_first(make, raw, tmp_path, body, monkeypatch, how):
     assert files(raw) == ["uci/tiny.csv"]
 
 
-def test_what_the_mirror_lacks_is_downloaded(server, make, raw, tmp_path, body):
-    server.says((200, body))
-    fetch(make(server.url), raw, mirror=tmp_path / "mirror")
-    assert len(server.requests) == 1
-
-
-def test_empty_variable_is_no_mirror(server, make, raw, body, monkeypatch):
-    monkeypatch.setenv("LOWVAR_DATA_MIRROR", "")
-    server.says((200, body))
-    fetch(make(server.url), raw)
-    assert len(server.requests) == 1
-
-
 def test_wrong_hash_in_the_mirror(server, make, raw, tmp_path, body):
     source = put(tmp_path / "mirror", body[:-1])
     message = refused("the mirror's ", make(server.url), raw, mirror=tmp_path / "mirror")
@@ -190,32 +171,11 @@ def test_a_folder_where_the_file_should_be(make, raw):
     refused("cannot read .*tiny.csv: Is a directory; it should be a readable file", make(), raw)
 
 
-def test_verify_names_the_command_that_brings_a_missing_file(make, raw):
-    with pytest.raises(UserError, match=r"uci/tiny\.csv is missing: run `lowvar fetch tiny --raw .*raw`$"):
-        verify(make(), raw)
-    with pytest.raises(UserError, match=r"run `lowvar fetch tiny`$"):
-        verify(make(name="uci/absent.csv"), "data/raw")
-
-
-def test_datasets_without_files_and_unknown_ones(tmp_path):
-    assert fetch("breast_cancer", tmp_path / "raw") == []
-    assert verify(get("breast_cancer"), tmp_path / "raw") == {}
-    assert not (tmp_path / "raw").exists()
-    with pytest.raises(UserError, match="unknown dataset 'sonr'"):
-        fetch("sonr", tmp_path)
-
-
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_read_only_folder(make, raw, tmp_path, body):
     put(tmp_path / "mirror", body)
     raw.mkdir(mode=0o555)
     refused("cannot write .*: Permission denied", make(), raw, mirror=tmp_path / "mirror")
-
-
-def test_raw_is_a_file(make, raw, tmp_path, body):
-    put(tmp_path / "mirror", body)
-    raw.write_text("")
-    refused("cannot write .*; choose", make(), raw, mirror=tmp_path / "mirror")
 
 
 def test_full_disk(server, make, tiny_disk, tmp_path, body):
@@ -238,12 +198,6 @@ def test_silent_where_stderr_is_a_log_file(server, make, raw, body):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == ("", "")
-
-
-def test_progress_bar_on_request(server, make, raw, body, capfd):
-    server.says((200, body))
-    fetch(make(server.url), raw, progress=True)
-    assert "100%" in capfd.readouterr().err
 
 
 @pytest.mark.mirror

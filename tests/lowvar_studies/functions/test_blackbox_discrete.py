@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from lowvar.core.backend import get
-from lowvar.errors import UserError
 from lowvar_studies.functions.catalogue import build
 from lowvar_studies.functions.named import generator
 
@@ -60,23 +59,3 @@ def test_backends_agree_and_the_seed_tells(name):
     np.testing.assert_allclose(jax.jit(jax.vmap(problems[0].values))(points[None])[0], one, rtol=1e-12)
     floating = problems[1].values(get("torch").asarray(points.astype(float)))
     np.testing.assert_allclose(floating, one, rtol=1e-12)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_the_start_is_uniform(name):
-    problem = build(name, get("jax"), dim=3)
-    start = problem.start(jax.random.key(0))
-    assert start.shape == ((3,) if problem.domain.kind == "binary" else (3, problem.domain.choices))
-    assert (start == 1 / problem.domain.choices).all()
-
-
-@pytest.mark.parametrize(
-    ("name", "options", "message"),
-    [
-        ("binary_reconstruction", {"choices": 3}, "binary_reconstruction: unknown option 'choices'"),
-        ("categorical_reconstruction", {"choices": 1}, "choices 1: it must be a whole number, 2 or more"),
-    ],
-)
-def test_wrong_options(name, options, message):
-    with pytest.raises(UserError, match=message):
-        build(name, get("jax"), dim=3, **options)

@@ -94,15 +94,6 @@ def test_haar_has_no_preferred_direction():
     assert abs((entries**2).mean() - 0.5) < 5 * np.sqrt(0.125 / 300)
 
 
-def test_a_shift_moves_the_optimum():
-    plain, moved = (build("levy", get("torch"), dim=4, shift=shift) for shift in (0.0, 0.5))
-    offset = moved.optimum_at - plain.optimum_at
-    np.testing.assert_allclose(offset, functions.shift_vector(0.5, 4, 0))
-    assert (functions.shift_vector(1.0, 4, 1) != functions.shift_vector(1.0, 4, 0)).all()
-    points = np.random.default_rng(4).normal(size=(4, 4))
-    np.testing.assert_allclose(values(moved, points + offset[None, :]), values(plain, points), rtol=1e-12)
-
-
 def test_the_start_is_uniform_and_repeats():
     problem = build("sphere", get("jax"), dim=500)
     key = jax.random.key(1)
@@ -116,38 +107,11 @@ def test_the_start_is_uniform_and_repeats():
     assert problem.sigma0 == 0.5
 
 
-def test_values_compile_and_map_over_runs():
-    points = np.random.default_rng(5).normal(size=(3, 4, 5))
-    mapped = jax.jit(jax.vmap(build("ellipsoid", get("jax"), dim=5, rotation=True).values))(points)
-    problem = build("ellipsoid", get("torch"), dim=5, rotation=True)
-    np.testing.assert_allclose(mapped, [values(problem, rows) for rows in points], rtol=1e-12)
-
-
 @pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"dim": 0}, r"dim 0: it must be a whole number, 1 or more"),
-        ({"dim": 2.5}, r"dim 2.5"),
-        ({}, r"ellipsoid needs a dimension, for example dim=100"),
-        ({"dim": 3, "rotate": True}, r"ellipsoid: unknown option 'rotate': did you mean 'rotation'\? .*known: .*shift"),
-        ({"dim": 3, "rotation": "yes"}, r"rotation 'yes': it must be true or false or a whole number"),
-        ({"dim": 3, "shift": [1.0, 2.0]}, r"shift \[1.0, 2.0\]: it must be a finite number, or a vector of 3"),
-        ({"dim": 3, "shift": "far"}, r"shift 'far'"),
-        ({"dim": 3, "shift": float("nan")}, r"shift nan"),
-        ({"dim": 3, "shift": 1.0, "seed": "x"}, r"seed 'x': it must be a whole number"),
-    ],
-)
-def test_wrong_options(options, message):
-    with pytest.raises(UserError, match=message):
-        build("ellipsoid", get("torch"), **options)
-
-
-def test_an_unknown_function():
-    with pytest.raises(UserError, match="unknown function 'elipsoid': did you mean 'ellipsoid'"):
-        build("elipsoid", get("torch"), dim=2)
-
-
-def test_factories_are_documented_under_their_names():
-    assert functions.levy.__name__ == "levy"
-    assert "rotation" in functions.levy.__doc__
-    assert build("levy", get("torch"), dim=2, name="tilted").name == "tilted"
+    ("option", "values"),
+    [("dim", (0, 2.5)), ("rotate", (True,)), ("rotation", ("yes",)), ("shift", ([1.0, 2.0], "far", float("nan"))), ("seed", ("x",))],
+)  # fmt: skip
+def test_wrong_options_are_named(option, values):
+    for value in values:
+        with pytest.raises(UserError, match=option):
+            build("ellipsoid", get("torch"), **{"dim": 3, "shift": 1.0, option: value})

@@ -205,26 +205,15 @@ def test_nuts_and_importance_sampling_agree_on_lotka_volterra():
 
 
 @pytest.mark.parametrize(
-    ("problem", "sampler", "sizes", "options", "message"),
-    [
-        (
-            plain(),
-            "idd",
-            (5, 5),
-            {},
-            r"^unknown sampler 'idd': did you mean 'iid'\? \(known: iid, nuts, ",
-        ),
-        (plain(), "tempered", (5, 5), {}, r"^plain cannot be drawn by 'tempered'; its samplers are iid, rqmc, nuts$"),
-        (plain(), "iid", (5,), {}, r"^plain: sizes has 1 numbers, but there are 2 tasks$"),
-        (plain(), "iid", (5, 0), {}, r"^plain: sizes \[5, 0\], repetitions 2; all of them must be at least 1$"),
-        (plain(shared=True), "iid", (5, 6), {}, r"^plain: its tasks share their points, so sizes \[5, 6\] must all"),
-        (plain(), "iid", (5, 5), {"thin": 2}, r"^iid: unknown option 'thin'"),
-        (plain(), "nuts", (5, 5), {"warm_up": 2}, r"^nuts: unknown option 'warm_up': did you mean 'warmup'\?"),
-    ],
-)
-def test_mistakes_are_one_sentence(problem, sampler, sizes, options, message):
-    with pytest.raises(UserError, match=message):
-        draw(problem, sampler, sizes, 2, 0, "a", **options)
+    ("sampler", "sizes", "options", "name"),
+    [("idd", (5, 5), {}, "'iid'"), ("tempered", (5, 5), {}, "'tempered'"), ("iid", (5,), {}, "sizes"), ("iid", (5, 0), {}, "sizes"),
+     ("iid", (5, 5), {"thin": 2}, "'thin'"), ("nuts", (5, 5), {"warm_up": 2}, "'warmup'")],
+)  # fmt: skip
+def test_mistakes_are_named(sampler, sizes, options, name):
+    with pytest.raises(UserError, match=name):
+        draw(plain(), sampler, sizes, 2, 0, "a", **options)
+    with pytest.raises(UserError, match="sizes"):
+        draw(plain(shared=True), "iid", (5, 6), 2, 0, "a")
 
 
 def test_tasks_that_share_points_have_the_same_ones():

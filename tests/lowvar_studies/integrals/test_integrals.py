@@ -268,33 +268,20 @@ OTHER = Prepared({"x": np.zeros((2, 1)), "y": np.zeros(2)}, {"dataset": "sonar",
 
 
 @pytest.mark.parametrize(
-    ("name", "data", "options", "message"),
+    ("name", "data", "options", "argument"),
     [
-        ("sout", None, {}, r"^unknown problem 'sout': did you mean 'south'\? \(known: borehole, lotka_volterra, "),
-        ("south", None, {"varience": 2}, r"^south: unknown option 'varience': did you mean 'variance'\? \(known: swap"),
-        ("step", None, {"variance": 2}, r"^step: unknown option 'variance' \(known: none\)$"),
-        ("south", None, {"variance": 0}, r"^south: variance 0; it must be positive$"),
-        ("south", None, {"variance": float("nan")}, r"^south: variance nan"),
-        ("borehole", None, {"second_arguments": "variance"}, r"^borehole: unknown .*: did you mean 'variances'\?"),
-        (
-            "van_der_pol",
-            None,
-            {},
-            r"^the problem needs the dataset van_der_pol: make it with `lowvar fetch van_der_pol",
-        ),
-        (
-            "lotka_volterra",
-            OTHER,
-            {},
-            r"^the problem needs the dataset hudson_bay with scaling none, not sonar with sc",
-        ),
-        ("van_der_pol", Prepared({}, {}, ""), {}, r"not unnamed arrays with scaling unknown: make it with"),
-        ("van_der_pol", None, {"constants": 3}, r"^van_der_pol: constants 3; it must be 1, or 2"),
-        ("van_der_pol", None, {"observations": "simulate"}, r"^van_der_pol: unknown observations .* 'simulated'\?"),
-        ("lotka_volterra", None, {"tasks": 3}, r"^lotka_volterra: tasks 3, second False; tasks must be 2, 5 or 10$"),
+        ("sout", None, {}, "'south'"),
+        ("south", None, {"varience": 2}, "'variance'"),
+        *(("south", None, {"variance": value}, "variance") for value in (0, float("nan"))),
+        ("borehole", None, {"second_arguments": "variance"}, "'variances'"),
+        ("van_der_pol", None, {}, "lowvar fetch van_der_pol"),
+        ("lotka_volterra", OTHER, {}, "hudson_bay"),
+        ("van_der_pol", None, {"constants": 3}, "constants"),
+        ("van_der_pol", None, {"observations": "simulate"}, "observations"),
+        ("lotka_volterra", None, {"tasks": 3}, "tasks"),
     ],
 )
-def test_mistakes_are_one_sentence(name, data, options, message):
-    with pytest.raises(UserError, match=message) as caught:
+def test_mistakes_are_one_sentence(name, data, options, argument):
+    with pytest.raises(UserError, match=argument) as caught:
         catalogue.build(name, data, **options)
     assert "\n" not in str(caught.value)

@@ -224,16 +224,6 @@ def test_a_pipe_is_no_file(tmp_path):
     os.close(read)
 
 
-def test_a_stamp_of_many_levels(tmp_path):
-    levels = np.array("[" * 100_000)
-    np.savez(tmp_path / "a.npz", __lowvar__=levels, x=np.ones(2))
-    with pytest.raises(UserError, match=r"a\.npz: not an array file of lowvar, or damaged"):
-        artifact.read_arrays(tmp_path / "a.npz")
-    np.savez(tmp_path / "a.npz", meta=levels, x=np.ones(2))
-    with pytest.raises(UserError, match=r"a.npz: `meta` should be the text of a JSON object"):
-        load(tmp_path / "a.npz")
-
-
 @pytest.mark.parametrize(
     ("header", "message"),
     [

@@ -1,7 +1,6 @@
 """Guides in experiment files: two side by side, what is refused, and what a hash depends on."""
 
 import re
-from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,7 +10,7 @@ import yaml
 from commands import lowvar
 
 from lowvar.errors import UserError
-from lowvar.vi.guides.registry import GUIDES, with_guide
+from lowvar.vi.guides.registry import GUIDES
 from lowvar.vi.variational import VariationalProblem
 from lowvar_studies.jobs.load import load_experiment
 from lowvar_studies.jobs.variational.spec import ModelSpec
@@ -100,20 +99,6 @@ def test_wrong_guides_are_told(tmp_path, guide, message):
         load_experiment(written(tmp_path, {"p": PROBLEM | {"guide": guide}}), "smoke")
 
 
-@pytest.mark.parametrize("family", ["search", "integral"])
-def test_other_families_have_no_guide(tmp_path, family):
-    kinds = {
-        "search": {"problems": {"p": {"function": "ellipsoid", "dim": 4, "guide": "full_rank"}},
-                   "methods": {"fast_ingo": None}, "search": {"budget": 60}},
-        "integral": {"problems": {"p": {"problem": "borehole", "sizes": [5], "guide": "full_rank"}},
-                     "methods": {"monte_carlo": None}, "estimation": {"repetitions": 2}},
-    }  # fmt: skip
-    path = tmp_path / "other.yaml"
-    path.write_text(yaml.safe_dump({"name": "other", "title": "Other", "family": family} | kinds[family]))
-    with pytest.raises(UserError, match=re.escape("unknown key 'problems.p.guide'")):
-        load_experiment(path, "quick")
-
-
 def made(model, guide, **arrays):
     spec = ModelSpec(model=model, dataset="none", guide=guide)  # type: ignore[call-arg]
     return build(spec, SimpleNamespace(arrays=arrays), "float64", "jax", "p")
@@ -127,10 +112,3 @@ def test_a_hierarchical_prior_has_no_mean_field_closed_form_under_another_guide(
         problem = made("hlr", guide, x=X, y=X[:, 0])
         assert isinstance(problem, VariationalProblem)
         assert (problem.exact_elbo is None) == (problem.expected_log_prior is None) == (guide != "mean_field")
-
-
-def test_a_model_that_has_no_guide_or_no_sites_says_so():
-    with pytest.raises(UserError, match="block_diagonal: the model names no latent variables"):
-        assert with_guide(replace(made("ppca", None, x=X), sites={}), "block_diagonal").guide
-    with pytest.raises(UserError, match="p: its parameters are no variational distribution's: leave the guide out"):
-        made("dropout", "full_rank", x=X, y=np.arange(12) % 2)

@@ -9,7 +9,7 @@ from lowvar.integrals.base import IntegralProperties, Integrals, Integrator
 from lowvar.integrals.options import make
 from lowvar.integrals.samples import Samples
 from lowvar_studies.jobs.integral import samples
-from lowvar_studies.jobs.integral.engine import IntegralEngine, every_task, label
+from lowvar_studies.jobs.integral.engine import IntegralEngine
 
 SIZES = [(4, 4), (9, 6)]
 MARK = artifact.stamp("0" * 16, {})
@@ -74,32 +74,6 @@ def test_a_size_that_is_refused_is_a_row(tmp_path):
     assert (trace.loc[~small, "status"] == "ok").all()
     with pytest.raises(UserError, match="too few"):
         loop.run(engine(tmp_path, averaging(fewest=20)))
-
-
-def test_an_interrupted_run_ends_the_same(tmp_path):
-    whole = loop.run(engine(tmp_path, averaging()))
-
-    class Stop(Exception):
-        pass
-
-    for after in range(1, 6):
-        calls = []
-
-        def tick(count, calls=calls, after=after):
-            calls.append(count)
-            if len(calls) > after:
-                raise Stop
-
-        path = tmp_path / "checkpoint.npz"
-        with pytest.raises(Stop):
-            loop.run(engine(tmp_path, averaging()), progress=tick, checkpoint=path, mark=MARK, every=0.0)
-        assert path.is_file()
-        calls = []
-        again = loop.run(engine(tmp_path, averaging(calls)), checkpoint=path, mark=MARK, every=0.0)
-        assert len(calls) == 6 - after
-        assert again.trace.equals(whole.trace)
-        assert np.array_equal(again.params["scale"], whole.params["scale"])
-        path.unlink(missing_ok=True)
 
 
 class Killed(Exception):
@@ -185,34 +159,3 @@ def test_samples_are_stored_once_and_read_back(tmp_path):
     assert np.array_equal(found.within(["b"]).samples.values[0], made.values[1])
     with pytest.raises(UserError, match="unknown task 'c'"):
         found.within(["c"])
-
-
-def test_sizes_have_names():
-    assert label((10, 10)) == "10"
-    assert label((40, 20)) == "40/20"
-    assert every_task(7, 3, "sizes") == (7, 7, 7)
-    with pytest.raises(UserError, match=r"sizes of p: \[1, 2\] has 2 numbers, but there are 3 tasks"):
-        every_task((1, 2), 3, "sizes of p")
-
-
-@pytest.mark.parametrize("sizes", [[(9, 6), (4, 4)], [(4, 4), (9, 6)]])
-def test_what_is_learnt_is_kept_where_a_size_is_refused(tmp_path, sizes):
-    _, found = drawn(tmp_path)
-    refusing = IntegralEngine(averaging(fewest=5), found, sizes, 5, 2, np.arange(5))
-    scale = loop.run(refusing).params["scale"]
-    assert scale.shape == (2, 5, 1)
-    assert np.isnan(scale[sizes.index((4, 4))]).all()
-    assert np.isfinite(scale[sizes.index((9, 6))]).all()
-
-
-def test_more_points_than_were_drawn_are_refused(tmp_path):
-    from types import SimpleNamespace
-
-    from lowvar_studies.jobs.integral.engine import build
-
-    spec = SimpleNamespace(
-        seed=0, name="p", tasks=None, sizes=(4, 8), repetitions=5, chunk=2,
-        method=SimpleNamespace(integrator="monte_carlo", options={}),
-    )  # fmt: skip
-    with pytest.raises(UserError, match=r"sizes of p: \[8, 8\], but only \[9, 6\] were drawn"):
-        build(spec, drawn(tmp_path)[1])

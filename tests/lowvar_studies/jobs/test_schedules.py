@@ -56,50 +56,41 @@ def test_schedules_are_their_formulas(kind, settings, eta):
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("given", "name"),
     [
-        ({"kind": "stpe", "beta": 0.5, "r": 3}, "unknown schedule 'stpe': did you mean 'step'"),
-        ({"kind": "time", "beta": 0.0}, "beta = 0.0; it must be above 0 and at most 1"),
-        ({"kind": "time", "beta": 1.5}, "beta = 1.5; it must be above 0 and at most 1"),
-        ({"kind": "step", "beta": 0.5, "r": 0}, "r = 0; it must be a whole number of steps, 1 or more"),
-        ({"kind": "step", "beta": 0.5}, "takes beta and r: r is missing"),
-        ({"kind": "cosine", "beta": 0.5}, "takes beta and r: r is missing"),
-        ({"kind": "time", "beta": 0.5, "r": 3}, "schedule .time. takes beta: r is not one"),
-        ({"kind": "piecewise", "values": [[5, 0.5], [9, 0.6]]}, "0.6 from step 9; it must not increase"),
-        ({"kind": "piecewise", "values": [[5, 1.1]]}, "1.1 from step 5; it must not increase"),
-        ({"kind": "piecewise", "values": [[5, 0.5], [4, 0.4]]}, "steps ascending"),
+        ({"kind": "stpe", "beta": 0.5, "r": 3}, "'step'"),
+        *(({"kind": "time", "beta": beta}, "beta") for beta in (0.0, 1.5)),
+        ({"kind": "time", "beta": 0.5, "r": 3}, "r"),
+        *(({"kind": "step", "beta": 0.5, **r}, "r") for r in ({"r": 0}, {})),
+        *(({"kind": "piecewise", "values": values}, "step")
+          for values in ([[5, 0.5], [9, 0.6]], [[5, 1.1]], [[5, 0.5], [4, 0.4]])),
     ],
-)
-def test_impossible_schedules_are_refused(given, message):
-    with pytest.raises(UserError, match=message.replace("(", r"\(")):
+)  # fmt: skip
+def test_impossible_schedules_are_refused(given, name):
+    with pytest.raises(UserError, match=rf"\b{name}\b" if name.isalpha() else name):
         schedule(**given)
-    with pytest.raises(UserError, match=message.replace("(", r"\(")):
+    with pytest.raises(UserError, match=name):
         GRADIENT.get("mlmc")(problem(), BATCHES["reshuffled"](N, N), particles=10, schedule=given)
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "message"),
+    ("name", "option", "values"),
     [
-        ("mlmc", {"particles": 0}, "mlmc: particles 0: it must be a whole number, 1 or more"),
-        ("mlmc_adaptive", {"particles": 2.5}, "particles 2.5: it must be a whole number"),
-        ("mlmc", {"base": "joint"}, "unknown base 'joint'"),
-        ("mlmc", {"restart": 7}, "restart = 7; it must be a number of steps that fills whole epochs, a multiple of 2"),
-        ("mlmc", {"schedule": {"sort": "step"}}, "mlmc: schedule = {'sort': 'step'}"),
-        ("storm", {"a": 0.0}, "storm: a = 0.0; it must be a number above 0 and at most 1"),
-        ("storm", {"a": "0.1"}, "storm: a = '0.1'; it must be a number above 0 and at most 1"),
-        ("storm", {"a": 1.1}, "storm: a = 1.1; it must be a number above 0 and at most 1"),
-        ("mlmc", {"restart": True}, "restart = True; it must be a number of steps"),
-        ("mlmc_prox", {"ball": "x"}, "mlmc_prox: ball = 'x'; give a number"),
-        ("mlmc_prox", {"ball": 3, "box": [-1, 1]}, "give a ball or a box, not both"),
-        ("mlmc_prox", {"box": ["a", "b"]}, r"box = \['a', 'b'\]; give \[low, high\], two numbers"),
-        ("mlmc_prox", {"ball": 0.0}, "ball = 0.0: its radius must be a positive number"),
-        ("mlmc_prox", {"box": [1.0, -1.0]}, "the first must be below the second"),
-        ("mlmc_prox", {"box": 3.0}, r"box = 3.0; give \[low, high\]"),
+        ("mlmc", "particles", (0, 2.5)),
+        ("mlmc", "base", ("joint",)),
+        ("mlmc", "restart", (7, True)),
+        ("mlmc", "schedule", ({"sort": "step"},)),
+        ("storm", "a", (0.0, 1.1, "0.1")),
+        ("mlmc_prox", "ball", ("x", 0.0)),
+        ("mlmc_prox", "box", (["a", "b"], [1.0, -1.0], 3.0)),
     ],
 )
-def test_impossible_options_are_refused(name, options, message):
-    with pytest.raises(UserError, match=message):
-        GRADIENT.get(name)(problem(), BATCHES["reshuffled"](N, 10), **options)
+def test_impossible_options_are_refused(name, option, values):
+    for value in values:
+        with pytest.raises(UserError, match=option):
+            GRADIENT.get(name)(problem(), BATCHES["reshuffled"](N, 10), **{option: value})
+    with pytest.raises(UserError, match="ball or a box"):
+        GRADIENT.get("mlmc_prox")(problem(), BATCHES["reshuffled"](N, 10), ball=3, box=[-1, 1])
 
 
 def test_numbers_of_numpy_are_numbers():

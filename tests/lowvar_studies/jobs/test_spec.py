@@ -8,16 +8,8 @@ import yaml
 from small_specs import BASE, INTEGRAL, SEARCH, assert_refused, figures, tables, write
 
 from lowvar.errors import UserError
-from lowvar_studies.jobs.common_spec import SCALES, validated
+from lowvar_studies.jobs.common_spec import SCALES
 from lowvar_studies.jobs.load import FAMILIES, json_schema, load_experiment
-from lowvar_studies.jobs.variational.spec import SolverSpec
-
-
-def test_scales_override(tmp_path):
-    path = write(tmp_path)
-    assert load_experiment(path, "smoke").solver.epochs == 1
-    assert load_experiment(path, "paper").solver.epochs == 3
-    assert load_experiment(path, "quick").methods["naive"].estimator == "naive"
 
 
 def shipped():
@@ -39,16 +31,10 @@ def test_shipped_experiments_load_at_every_scale(repository, name):
     ("changes", "message"),
     [
         ({"solver.epoch": 3}, "unknown key 'solver.epoch': did you mean 'epochs'?"),
-        ({"solver": {"step_sizes": [1.0], "batchsize": 5, "epochs": 1}}, "unknown key 'solver.batchsize': did you mean 'batch_size'?"),
         ({"name": "other"}, "name 'other' must equal the file's name, 'small'"),
-        ({"titel": "x"}, "unknown key 'titel': did you mean 'title'?"),
         ({"solver.step_sizes": [1e-3, 0.0]}, "solver.step_sizes.1 = 0.0: it must be greater than 0"),
         ({"solver.optimizer": "adma"}, "unknown optimizer 'adma': did you mean 'adam'?"),
-        ({"backends": ["trch"]}, "did you mean 'torch'?"),
         ({"methods": {"jiont": None}, "decomposition.leader": "jiont"}, "methods.jiont.estimator: unknown estimator 'jiont': did you mean 'joint'?"),
-        ({"problems.bc.dataset": "breast_cancr"}, "problems.bc.dataset: unknown dataset 'breast_cancr': did you mean 'breast_cancer'?"),
-        ({"problems.bc.model": "logistic"}, "problems.bc.model: unknown problem 'logistic': did you mean 'logistic_regression'?"),
-        ({"problems.bc.scaling": "minmx"}, "did you mean 'minmax'?"),
         ({"decomposition.leader": "min"}, "decomposition.leader: unknown method 'min': did you mean 'mine'?"),
         ({"scales": {"smok": {}}}, "unknown scale 'smok': did you mean 'smoke'?"),
         ({"solver": {"step_sizes": [1.0], "epochs": 1}}, "key 'solver.batch_size' is missing"),
@@ -57,20 +43,10 @@ def test_shipped_experiments_load_at_every_scale(repository, name):
         ({"scales": {"quick": 3}}, "scales.quick = 3: it must be a mapping of keys"),
         ({"methods": {"naive": None, "Naive": {"estimator": "cv"}}, "decomposition.leader": "naive"}, "methods: 'Naive' and 'naive' would share a folder"),
         ({"problems": {"../../evil": BASE["problems"]["bc"]}}, "problems: '../../evil': a name may have only letters"),
-        ({"methods": {"nai/ve": {"estimator": "naive"}}}, "methods: 'nai/ve': a name may have only letters"),
-        ({"name": "small\n"}, "name: 'small\\n': a name may have only letters"),
         ({"solver.epochs": True}, "solver.epochs = True: it must be a whole number"),
-        ({"solver.epochs": "3"}, "solver.epochs = '3': it must be a whole number"),
-        ({"solver.step_sizes": ["0.1"]}, "solver.step_sizes.0 = '0.1': it must be a number"),
-        ({"seed": -1}, "seed = -1: it must be greater than or equal to 0"),
-        ({"scales.paper": {"solvr": {}}}, "at scale paper: unknown key 'solvr': did you mean 'solver'?"),
         ({"scales.paper": {"problems": {"bc": {"solver": {"epoch": 1}}}}}, "at scale paper: problems.bc.solver: unknown key 'epoch'"),
-        ({"scales.smoke": {"methods": {"nave": {"estimator": "nave"}}}}, "at scale smoke: methods.nave.estimator: unknown estimator 'nave'"),
         ({"backends": ["jax", "jax"]}, "backends: 'jax' occurs twice: the entries must be different"),
-        ({"solver.step_sizes": [0.1, 1, 0.1]}, "solver.step_sizes: 0.1 occurs twice"),
-        ({"decomposition.methods": ["naive", "naive"]}, "decomposition.methods: 'naive' occurs twice"),
         ({"decomposition.replicates": 3}, "replicates = 3: one run needs at least 4"),
-        ({"decomposition.rows": 1}, "decomposition.rows = 1: it must be greater than or equal to 2"),
     ],
 )  # fmt: skip
 def test_refused(tmp_path, changes, message):
@@ -184,8 +160,3 @@ def test_numbers_without_a_point_or_a_sign_are_numbers(tmp_path, monkeypatch):
     experiment = load_experiment(tmp_path / "small.yaml", "quick")
     assert experiment.solver.step_sizes == (1e-3, 2e4, 5.0)
     assert experiment.methods["mine"].options == {"share": 0.1}
-
-
-def test_step_sizes_need_one():
-    with pytest.raises(UserError, match="step_sizes"):
-        validated(SolverSpec, {"step_sizes": [], "batch_size": 1, "epochs": 1}, where="here")

@@ -75,24 +75,6 @@ def test_runs_in_parts_are_the_same_runs(monkeypatch, method, backend):
         same(found, loop.run(build(method, **size)), rtol=1e-9)
 
 
-def test_parts_cover_every_run_once(monkeypatch):
-    split(monkeypatch, singles=True)
-    for method in ("naive", "joint"):
-        found = build(method, step_sizes=(1e-1, 1e-2, 1e-3), repetitions=4)
-        seen = np.zeros((3, 4), int)
-        for part in found.parts:
-            seen[part] += 1
-        assert (seen == 1).all()
-        state = found.init()
-        assert found.params(state, None)["mu"].shape == (3, 4, DIM)
-        assert found.measure(state, 0)["elbo"].shape == (3, 4)
-
-
-def test_a_narrow_table_is_read_by_all_step_sizes_at_once(monkeypatch):
-    split(monkeypatch, singles=False)
-    assert build("joint").parts == [(slice(0, 2), slice(0, 1)), (slice(0, 2), slice(1, 2))]
-
-
 @pytest.mark.parametrize(
     ("batches", "eps"),
     [
@@ -115,16 +97,6 @@ def test_noise_drawn_batch_by_batch_is_that_of_the_epoch(batches, eps):
             tolerance = 1e-13 if name == "eps" else 0
             np.testing.assert_allclose(value, getattr(whole, name)[t], rtol=0, atol=tolerance, err_msg=name)
     assert draw.drawn(whole) is whole
-
-
-def test_whether_noise_is_wide_depends_on_an_epochs_numbers(monkeypatch):
-    def wide(held):
-        monkeypatch.setattr(SAMPLER, "_HELD", held)
-        return sampler(BATCHES["reshuffled"](N, 6), GAUSSIAN["antithetic"](2), DIM).wide
-
-    numbers = 4 * 2 * DIM
-    assert wide(numbers - 1)
-    assert not wide(numbers)
 
 
 # --- tables and memory -------------------------------------------------------------------------------------------
@@ -157,13 +129,6 @@ def test_tables_that_do_not_fit_are_refused_before_anything_starts(monkeypatch):
         build("joint")
 
 
-def test_the_refusal_names_both_sizes(monkeypatch):
-    monkeypatch.setattr(engine, "memory", lambda: 2**30)
-    monkeypatch.setattr(engine.VariationalEngine, "_state_bytes", lambda self: 3 * 2**29)
-    with pytest.raises(UserError, match=r"the tables of 4 runs need 6\.0 GiB, and the machine has 1\.0;"):
-        build("joint")
-
-
 @pytest.mark.parametrize(
     ("method", "options", "settings", "vectors"),
     [
@@ -178,10 +143,6 @@ def test_the_refusal_names_both_sizes(monkeypatch):
 def test_table_bytes_are_those_of_the_state(method, options, settings, vectors):
     solver = build(method, options=options, repetitions=1, step_sizes=(1e-2,), **settings).at(1e-2)
     assert solver.table_bytes == vectors * DIM * 8
-
-
-def test_the_machine_has_memory():
-    assert 2**26 < engine.memory() < 2**60
 
 
 # --- checkpoints -------------------------------------------------------------------------------------------------
@@ -219,15 +180,6 @@ def test_a_run_in_parts_goes_on_from_its_checkpoint(monkeypatch, tmp_path, backe
         assert values.tobytes() == expected.params[block].tobytes()
 
 
-def test_flatten_and_unflatten_are_inverse(monkeypatch):
-    split(monkeypatch, singles=True)
-    runs = build("joint_glm")
-    state = runs.advance(runs.init(), 0, 1)
-    leaves = runs.flatten(state)
-    again = runs.flatten(runs.unflatten(leaves))
-    assert all(a.dtype == b.dtype and np.array_equal(a, b) for a, b in zip(leaves, again, strict=True))
-
-
 # --- a solver of its own -----------------------------------------------------------------------------------------
 
 
@@ -245,15 +197,6 @@ def test_smiso_runs_in_the_engine(monkeypatch):
     parts = build("smiso", **settings)
     assert len(parts.parts) == 4
     same(loop.run(parts), expected)
-
-
-def test_options_of_a_solver_are_checked():
-    with pytest.raises(UserError, match="solver: smiso: unknown option 'beta'"):
-        build("smiso", options={"beta": 0.5})
-    with pytest.raises(UserError, match="estimator: joint: unknown option 'alpha'"):
-        build("joint", options={"alpha": 0.5})
-    with pytest.raises(UserError, match="table 'batches' needs fixed batches, not 'reshuffled'"):
-        build("smiso", options={"table": "batches"})
 
 
 # --- settings by problem and method ------------------------------------------------------------------------------
@@ -282,20 +225,3 @@ def test_the_most_particular_setting_counts(tmp_path):
     assert (naive.batch_size, naive.repetitions, naive.step_sizes, naive.epochs) == (9, 4, (1e-3,), 3)
     assert (joint.batch_size, joint.repetitions, joint.step_sizes, joint.epochs) == (9, 2, (0.5, 0.25), 3)
     assert (other.batch_size, other.repetitions, other.step_sizes, other.epochs) == (5, 7, (1e-3,), 3)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"solver": {"epoch": 2}}, r"problems\.one\.solver: unknown key 'epoch': did you mean 'epochs'\?"),
-        (
-            {"methods": {"joint": {"repetition": 2}}},
-            r"problems\.one\.methods\.joint: unknown key 'repetition': did you mean 'repetitions'\?",
-        ),
-        ({"methods": {"joint": {"epochs": 0}}}, r"problems\.one\.methods\.joint: epochs = 0"),
-        ({"methods": {"jiont": None}}, r"problems\.one\.methods: .*'jiont'.*'joint'"),
-    ],
-)
-def test_a_wrong_setting_is_refused_where_it_stands(tmp_path, change, message):
-    with pytest.raises(UserError, match=r"small\.yaml: .*" + message):
-        experiment(tmp_path, **change)

@@ -13,7 +13,6 @@ from small_runs import DIM, STEP, N, build, one_batch, problem
 from lowvar.core import loop
 from lowvar.core.gaussian import GAUSSIAN
 from lowvar.core.keys import named_key
-from lowvar.errors import UserError
 from lowvar.vi.batches import BATCHES
 from lowvar.vi.estimators import GRADIENT
 from lowvar.vi.estimators.schedules import schedule
@@ -221,13 +220,6 @@ def test_a_box_and_a_ball_move_points_to_their_border():
         assert np.abs(np.asarray(found["mu"] - plain["mu"])).max() > 0.1  # the border was met
 
 
-@pytest.mark.long
-def test_a_wide_set_changes_nothing(falling):
-    found = loop.run(build("mlmc_prox", options={"ball": 1e3}, schedule=STEP, epochs=7, per_decade=1)).params
-    for block, expected in falling[1].params.items():
-        np.testing.assert_allclose(found[block], expected, rtol=1e-9)
-
-
 @pytest.mark.parametrize(
     ("method", "backend"),
     [
@@ -337,30 +329,11 @@ def test_measuring_moves_nothing(falling):
 # --- what goes wrong -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.long
-def test_a_run_that_diverges_is_a_row():
-    found = build("mlmc_adaptive", step_sizes=(1e6,), repetitions=1, epochs=30, particles=4, per_decade=1)
-    last = loop.run(found).trace.iloc[-1]
-    assert last["status"] == "diverged"
-    assert last["particles"] == 4
-
-
 def test_pairs_of_points_stay_pairs():
     found = build("mlmc_adaptive", noise="antithetic", particles=10, epochs=2)
     assert found._sizes() == [2, 4, 6, 8, 10]
     scheduled = build("mlmc", noise="antithetic", particles=10, schedule=STEP, epochs=12)
     assert scheduled._sizes() == [10, 6, 4, 2]
-
-
-def test_points_of_an_epoch_are_those_of_its_middle():
-    batches = BATCHES["reshuffled"](N, 5)  # four steps an epoch
-    made = GRADIENT.get("mlmc")(problem(), batches, particles=16, schedule={"kind": "step", "beta": 0.5, "r": 4})
-    assert [made.particles(epoch, None) for epoch in range(5)] == [16, 8, 4, 2, 1]
-
-
-def test_a_solver_of_its_own_has_no_gradients_to_look_at():
-    with pytest.raises(UserError, match="diagnostics need an estimator, and this solver has none"):
-        build("smiso", batch_size=10, batches="fixed", diagnostics={"draws": 4, "reference": 16})
 
 
 @pytest.mark.long

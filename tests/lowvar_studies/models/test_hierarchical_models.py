@@ -15,7 +15,6 @@ from small_models import (
     TEST_X,
     N,
     X,
-    call,
     close,
     made,
     on,
@@ -24,39 +23,12 @@ from small_models import (
 )  # fmt: skip
 
 from lowvar.core.backend import get
-from lowvar.core.gaussian import independent
-from lowvar.core.optimizers import optimizer
 from lowvar.errors import UserError
-from lowvar.vi.batches import reshuffled
-from lowvar.vi.descent import descend
-from lowvar.vi.estimators import GRADIENT
-from lowvar.vi.sampler import sampler
 from lowvar.vi.variational import HeldOut, VariationalProblem
 from lowvar_studies.datasets.load import load
 from lowvar_studies.datasets.prepare import prepare
 from lowvar_studies.models.catalogue import build
 from lowvar_studies.models.split import split
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("name", "estimator"),
-    [(name, "cv") for name in ("blr", "blr_softmax", "bnn", "hlr")]
-    + [("hlr", one) for one in ("joint_svrg", "naive", "stl")],
-)
-def test_estimators_descend(name, estimator):
-    p, batches = ours(name), reshuffled(N, 5)
-    draws = sampler(batches, independent(), p.dim, p.dtype)
-    made = descend(GRADIENT.get(estimator)(p, batches), draws, optimizer("adam", 0.02, p.backend))
-    start = {key: jnp.asarray(value) for key, value in p.initial("origin", jax.random.key(1)).items()}
-    state, eps = made.init(start), jax.random.normal(jax.random.key(2), (64, p.dim))
-    epoch = jax.jit(lambda state, key: made.epoch(state, draws.epoch(key)))
-    for key in jax.random.split(jax.random.key(3), 40):
-        state = epoch(state, key)
-    before, after = (float(call(p, "elbo", params, eps)[0]) for params in (start, state.params))
-    assert np.isfinite(after)
-    assert after > before + 1, (before, after)
-
 
 # --- rows of a test --------------------------------------------------------------------------------------------------
 
@@ -173,6 +145,9 @@ def test_the_network_starts_where_it_has_a_gradient():
     assert np.count_nonzero(of_likelihood(jnp.zeros(p.dim))[2:]) <= 1  # the last bias alone
     with jax.enable_x64(False):
         np.testing.assert_array_equal(p.initial("origin", jax.random.key(0))["mu"], start["mu"])
+    for hidden in (0, 1.5, "many"):
+        with pytest.raises(UserError, match="hidden"):
+            build("bnn", MEASURED, hidden=hidden)
 
 
 @pytest.mark.parametrize("name", sorted(set(HELD) - {"bnn"}))
@@ -191,34 +166,3 @@ def test_sizes_on_data_that_need_no_download(tmp_path):
     assert build("blr_softmax", parts, intercept=False).dim == 62
     toy = build("hlr", load(prepare("hlr", "none", out=tmp_path / "toy.npz")).arrays)
     assert (toy.N, toy.held_out.N, toy.dim) == (100, 25, 1012)
-
-
-@pytest.mark.mirror
-def test_sizes_on_wine(mirror, tmp_path):
-    from lowvar_studies.datasets.fetch import fetch
-
-    fetch("wine_quality_red", tmp_path, mirror)
-    wine = load(prepare("wine_quality_red", "standard", tmp_path, tmp_path / "wine.npz")).arrays
-    p = build("bnn", split(wine, 0, test=0.2, train=100))
-    assert (p.N, p.held_out.N, p.dim) == (100, 320, 653)
-
-
-def test_size_on_images():
-    images = {"x": np.zeros((10, 784), np.float32), "y": np.arange(10)}
-    assert build("blr_softmax", images).dim == 7852
-
-
-@pytest.mark.parametrize("name", HELD)
-def test_half_a_test_is_refused(name):
-    data = {key: value for key, value in DATA[name].items() if key != "test_y"}
-    with pytest.raises(UserError, match="the test part lacks test_y; it needs test_x, test_y"):
-        made(name, data)
-
-
-@pytest.mark.parametrize(
-    ("hidden", "message"),
-    [(0, "the number of units must be 1 or more"), (1.5, "whole number"), ("many", "whole number")],
-)
-def test_hidden_units_are_counted(hidden, message):
-    with pytest.raises(UserError, match=f"hidden.*{message}"):
-        build("bnn", MEASURED, hidden=hidden)

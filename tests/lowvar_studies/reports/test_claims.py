@@ -237,14 +237,6 @@ def test_a_difference_with_a_lost_repetition_is_unknown():
     assert np.isnan(interval(compare(fine, fine.set_axis([7, 8, 9]), "difference"))).all()
 
 
-@pytest.mark.parametrize("content", ["", "a: 1", "- id: x", "[1", "- {id: a, statement: b, test: {effect: variance}}"])
-def test_files_of_claims_that_are_none(tmp_path, content):
-    path = tmp_path / "claims.yaml"
-    path.write_text(content)
-    with pytest.raises(UserError, match=r"claims\.yaml"):
-        C.load(path)
-
-
 def test_effects_have_one_name_each_and_typed_arguments():
     assert sum(len(family.effects) for family in FAMILIES.values()) == len(C.EFFECTS)
     for name, effect in C.EFFECTS.items():

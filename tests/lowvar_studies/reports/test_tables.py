@@ -1,8 +1,6 @@
 """Tables are declared once: made lazily, in the declared columns, where an experiment has them."""
 
 import dataclasses
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import pandas as pd
@@ -23,13 +21,6 @@ def study(tables=(), **experiment):
         return pd.DataFrame({"name": [f"{name} of a file"]})
 
     return SimpleNamespace(experiment=SimpleNamespace(tables=tables, **experiment), table=table, read=read)
-
-
-def test_columns_are_lines_of_text():
-    assert [one.name for one in ONE] == ["name", "mean", "low", "high", "n"]
-    assert [one.unit for one in ONE] == ["", "nats", "nats", "nats", ""]
-    assert [one.perhaps for one in ONE] == [False] * 4 + [True]
-    assert columns(ONE, "x | bool | | a | b")[-1].meaning == "a | b"
 
 
 def test_a_table_has_the_declared_columns_in_their_order():
@@ -92,18 +83,3 @@ def test_a_table_that_is_not_there_is_told_from_a_mistake_of_its_maker():
         gathered["never"]
     with pytest.raises(KeyError, match="a mistake of its own"):
         gathered.get("broken")
-
-
-def test_what_several_tables_need_is_computed_once():
-    calls = []
-    gathered = Gathered(study(more=False), TABLES)
-    assert gathered.once(calls.append) is gathered.once(calls.append) is None
-    assert calls == [gathered]
-
-
-def test_declarations_load_no_heavy_library():
-    code = """import sys
-from lowvar_studies.jobs.load import FAMILIES
-assert all(one.columns and one.about for family in FAMILIES.values() for one in family.tables)
-print({"jax", "torch", "matplotlib", "pandas", "scipy"} & set(sys.modules))"""
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "set()"

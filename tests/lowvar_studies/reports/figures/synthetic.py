@@ -119,8 +119,3 @@ def schemes(problems=("sonar", "australian"), methods=METHODS):
                              "to_iid_high": 1.25 * ratio}
                         )  # fmt: skip
     return pd.DataFrame(rows)
-
-
-def all_diverged(**options):
-    """The same with every run of every method diverged after the start."""
-    return some_diverged(options.get("methods", METHODS), **options)

@@ -19,12 +19,6 @@ BOREHOLE = {
     "paper_vv": ((10, 3.72), (20, 1.29), (50, 1.04), (100, 1.07), (150, 0.85)),
 }
 BIAS = {"paper_cf": 0.95, "paper_vv_fixed": 0.6, "paper_vv": 0.5, "control_functional": 0.2}
-EVIDENCE = {
-    "monte_carlo": ((10, 2.0), (20, 1.4), (50, 0.9), (100, 0.6)),
-    "control_functional": ((10, 0.03), (20, 0.002), (50, 0.0004), (100, 1e-4)),
-    "paper_cf": ((10, 0.25), (20, 0.137), (50, 0.12), (100, 0.1)),
-    "paper_vv": ((10, 0.15), (20, 0.109), (50, 0.08), (100, 0.06)),
-}
 LOTKA = {
     "monte_carlo": ((500, 0.28),), "control_functional": ((500, 0.002),), "vector_valued": ((500, 0.002),),
     "paper_cf": ((500, 0.27),), "paper_vv_fixed": ((500, 0.15),), "paper_vv": ((500, 0.14),),
@@ -83,19 +77,8 @@ def unbalanced(runs=12):
     return traces(rates, "borehole_unbalanced", sizes="{m}/20", last=20, runs=runs)
 
 
-def evidence(runs=20):
-    return traces(EVIDENCE, "van_der_pol", ("log_evidence",), runs, sizes="{m}")
-
-
 def lotka(runs=10):
     found = [traces(LOTKA, f"lotka_volterra_{t}", tuple(f"s{k}" for k in range(t)), runs, seed=t) for t in (2, 5, 10)]
-    return pd.concat(found, ignore_index=True)
-
-
-def south(runs=40):
-    variances = (1, 1.1, 1.15, 1.2, 1.25)
-    rates = [{"monte_carlo": ((50, 0.4),), "control_functional": ((50, 1e-4),), "paper_cf": ((50, 0.09),), "paper_vv": ((50, 0.08 - 0.02 * k),)} for k in range(5)]  # fmt: skip
-    found = [traces(r, f"south {v}", ("f_1", "f_2"), runs, seed=k) for k, (v, r) in enumerate(zip(variances, rates, strict=True))]  # fmt: skip
     return pd.concat(found, ignore_index=True)
 
 

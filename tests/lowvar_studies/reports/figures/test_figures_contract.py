@@ -159,15 +159,6 @@ def test_a_table_of_nan_is_an_empty_panel_that_says_why(family, name):
     assert words or name in quiet  # those have gaps and crosses in place of words
 
 
-@every
-def test_captions_are_sentences(family, name):
-    figure = drawn.FIGURES[family, name]
-    assert figure.caption.endswith(".")
-    assert "  " not in figure.caption + figure.answer
-    assert not figure.answer or (figure.answer.endswith(".") and not figure.answer[0].isupper())
-    assert family == "variational" or figure.answer  # any of theirs can open a report
-
-
 def test_the_first_backend_of_a_method_is_drawn():
     table = pd.DataFrame({"problem": "p", "method": list("aabb"), "backend": ["torch", "jax", "torch", "other"]})
     assert list(rows.one_backend(table)["backend"]) == ["jax", "torch"]
@@ -199,66 +190,33 @@ def test_the_users_own_style_neither_matters_nor_changes(tmp_path):
         assert matplotlib.rcParams["font.size"] == 30
 
 
-def test_unwritable_folder_is_the_users_error(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match="cannot write"):
-        SHARES.picture(synthetic.decomposition(("sonar",), ("naive",)), tmp_path / "file" / "x")
+MANY = {  # a table of many methods for a figure, and how much of the page is left for each panel's data
+    ("variational", "shares"): (lambda: synthetic.decomposition(SIX[:3], EIGHT, moments=(0, 1, 8, 64)), 0.25),
+    ("variational", "convergence"): (lambda: synthetic.convergence(SIX[:3], EIGHT, backends=("jax", "torch")), 0.25),
+    ("variational", "steps"): (lambda: synthetic.without_optimum(problems=SIX, methods=EIGHT, optimum=-1.234567e7), 0.25),
+    ("variational", "schemes"): (lambda: synthetic.schemes(SIX[:3], EIGHT), 0.25),
+    ("variational", "variance"): (
+        lambda: synthetic_diagnostics.tables(synthetic_diagnostics.traces(methods=synthetic_diagnostics.ALL))[-1], 0.25),
+    ("search", "curves"): (lambda: synthetic_search.curves(*searched()), 0.2),
+    ("search", "effort"): (lambda: synthetic_search.targets(*searched()), 0.2),
+    ("integral", "errors"): (lambda: synthetic_integrals.published(synthetic_integrals.errors(integrated())), 0.25),
+    ("integral", "boxes"): (lambda: synthetic_integrals.estimates(integrated().query("sizes in ('10', '40/20')")), 0.2),
+}  # fmt: skip
+
+
+def searched():
+    return synthetic_search.made_up(("ellipsoid", "levy", "l_half_ellipsoid"), runs=2)
+
+
+def integrated():
+    return pd.concat([synthetic_integrals.balanced(runs=6), synthetic_integrals.unbalanced()])
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["shares", "convergence", "along", "split_along", "steps", "schemes"])
-def test_variational_figures_of_many_methods_are_whole(name):
-    draw, _ = drawn.of("variational")
-    if name in ("convergence", "steps"):
-        whole(draw(name, synthetic.convergence(SIX[:3], EIGHT, backends=("jax", "torch"))), 0.25)
-        table = synthetic.without_optimum(problems=SIX, methods=EIGHT, optimum=-1.234567e7)
-    elif name == "schemes":
-        table = synthetic.schemes(SIX[:3], EIGHT)
-    else:
-        table = synthetic.decomposition(SIX[:3], EIGHT, moments=(0, 1, 8, 64))
-    whole(draw(name, table), 0.25)
-
-
-@pytest.fixture(scope="module")
-def diagnosed():
-    return synthetic_diagnostics.tables(synthetic_diagnostics.traces(methods=synthetic_diagnostics.ALL))[-1]
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", ["snr", "variance", "particles", "test"])
-def test_diagnostics_of_all_methods_are_whole(diagnosed, name):
-    draw, _ = drawn.of("variational")
-    whole(draw(name, diagnosed), 0.25)
-
-
-def searched(make):
-    return getattr(synthetic_search, make)(*synthetic_search.made_up(("ellipsoid", "levy", "l_half_ellipsoid"), runs=2))
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("name", "make"),
-    [("profiles", lambda: searched("profiles")), ("curves", lambda: searched("curves")),
-     ("effort", lambda: searched("targets")), ("curves", synthetic_search.policies),
-     ("curves", synthetic_search.discrete)],
-)  # fmt: skip
-def test_searches_of_ten_methods_are_whole(name, make):
-    draw, _ = drawn.of("search")
-    whole(draw(name, make()), 0.2)
-
-
-@pytest.mark.long
-def test_integrals_of_all_methods_are_whole():
-    draw, _ = drawn.of("integral")
-    S = synthetic_integrals
-    traces, evidence = pd.concat([S.balanced(runs=6), S.unbalanced()]), S.evidence(8)
-    table = S.errors(traces)
-    whole(draw("errors", S.published(table)), 0.25)
-    whole(draw("seconds", S.seconds(table)), 0.25)
-    whole(draw("boxes", S.estimates(traces[traces["sizes"].isin(["10", "40/20"])])), 0.2)
-    whole(draw("split", S.split(evidence)), 0.2)
-    whole(draw("boxes", S.estimates(evidence), of="value"), 0.15)
-    whole(draw("fits", S.fits(("step", "south"))), 0.25)
+@pytest.mark.parametrize("of", MANY, ids="-".join)
+def test_a_figure_of_many_methods_is_whole(of):
+    make, width = MANY[of]
+    whole(drawn.FIGURES[of].drawn(make())[0], width)
 
 
 @pytest.mark.parametrize(

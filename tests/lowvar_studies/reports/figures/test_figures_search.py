@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import synthetic_search as S
-from drawn import labels, line, of, texts, titles
+from drawn import labels, line, of, texts
 
 from lowvar.errors import UserError
 from lowvar_studies.reports.drawing.rows import part
@@ -35,34 +35,6 @@ def test_curves_of_policies_are_returns_and_of_discrete_problems_reach_zero():
     ax = draw("curves", S.discrete()).axes[0]
     lowest = line(ax, "pymoo_ga").get_ydata().min()
     assert dict(zip(ax.get_yticks(), [t.get_text() for t in ax.get_yticklabels()], strict=True))[lowest] == "0"
-
-
-def test_what_rises_far_above_its_start_leaves_the_panel():
-    table = S.small("curves")
-    lost = (table["problem"] == "ellipsoid") & (table["method"] == "igo") & (table["iteration"] > 100)
-    table = table.assign(f_median=np.where(lost, 1e200, table["f_median"]))
-    ax = draw("curves", table).axes[0]
-    start = part(table, problem="ellipsoid")["f_median"].iloc[0]
-    assert ax.get_ylim()[1] < 1e6 * start
-    assert line(ax, "igo").get_ydata()[-1] == ax.get_ylim()[1]
-    assert line(ax, "igo: end").get_marker() == "^"
-    assert line(ax, "igo").get_xdata()[-1] == table["evaluations"][lost].min()
-
-
-def test_seconds_are_of_one_run():
-    table = S.small("seconds")
-    ax = draw("seconds", table).axes[0]
-    rows = part(table, problem="ellipsoid", method="pycma")
-    np.testing.assert_array_equal(line(ax, "pycma").get_xdata(), rows["seconds"])
-
-
-def test_profiles_pool_first():
-    table = S.small("profiles")
-    axes = draw("profiles", table).axes
-    assert titles(axes) == ["all problems", "ellipsoid", "rastrigin10"]
-    rows = part(table, problem="all", method="fast_ingo", of="mean")
-    np.testing.assert_allclose(line(axes[0], "fast_ingo").get_ydata(), 100 * rows["share"])
-    assert line(axes[0], "fast_ingo: end").get_xdata()[0] == rows["budget_per_dim"].max()
 
 
 def test_effort_marks_what_was_not_met_at_its_budget():
