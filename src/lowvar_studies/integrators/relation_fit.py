@@ -14,10 +14,10 @@ from lowvar.integrals.exact.hyper import Hyper
 from lowvar.integrals.exact.learn import learn
 from lowvar.integrals.exact.one_fit import joined, space_of
 from lowvar.integrals.exact.reml import at_once
-from lowvar.integrals.exact.task_objective import TaskObjective
 from lowvar.integrals.exact.verdicts import report
 from lowvar.integrals.samples import Samples
 from lowvar.integrals.stacked import numpy, stack
+from lowvar_studies.integrators.task_objective import TaskObjective
 
 
 @dataclass(frozen=True)
