@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-UNITS = 8  # in the last place: what the calculation of a number may leave as its rounding, in either precision
+UNITS = 8  # rounding allowed to the calculation of a number, in units in the last place, in either precision
 _FEW_BITS = 16  # numbers of no more significant bits, as halves, are taken as exact
 
 

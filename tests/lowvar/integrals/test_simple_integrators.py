@@ -8,8 +8,7 @@ from simple_samples import SMOOTH, normal, quadratic, run, smooth
 from torch.func import grad, hessian, vmap
 
 from lowvar.errors import UserError
-from lowvar.integrals.chains import effective_size
-from lowvar.integrals.monte_carlo import monte_carlo
+from lowvar.integrals.monte_carlo import effective_size, monte_carlo
 from lowvar.integrals.parametric.additive import additive
 from lowvar.integrals.parametric.long_run import moving_sums, regress_long_run
 from lowvar.integrals.parametric.regression import decompose, jackknife, regress

@@ -11,7 +11,7 @@ from lowvar.integrals.stacked import Stacked
 
 JITTERS = 1e-11, 1e-9, 1e-7, 1e-5  # that are tried on the diagonal of a kernel matrix, relative
 PENALTIES = -10, 2, 25  # powers of ten of the least and the largest, and the number of those that are tried
-LEAST = 1e-10  # of a value that is left out: what of it the others do not decide
+LEAST = 1e-10  # leave-one-out residual variance
 
 
 def ridge(phi: torch.Tensor, y: torch.Tensor):

@@ -3,14 +3,13 @@
 import numpy as np
 import torch
 
-from lowvar.integrals.base import Integrals
+from lowvar.integrals.base import Integrals, of_last_points
 from lowvar.integrals.exact.checks import check_memory
 from lowvar.integrals.exact.fit_settings import FitSettings
 from lowvar.integrals.exact.inducing import amplitude as amplitude_of
 from lowvar.integrals.exact.inducing import ridge, root
 from lowvar.integrals.exact.learn import learn
 from lowvar.integrals.exact.one_fit import space_of
-from lowvar.integrals.memo import of_last_points
 from lowvar.integrals.samples import Samples
 from lowvar.integrals.stacked import numpy, stack
 
