@@ -165,7 +165,7 @@ DIAGNOSES = [
 
 INTEGRALS = [
     ("monte_carlo.py", "values.std(axis=1, ddof=1)", "values.std(axis=1)", "test_simple_integrators.py:test_monte_carlo"),
-    ("chains.py", "scipy.stats.t.isf((1 - LEVEL) / 2,", "scipy.stats.t.isf(1 - LEVEL,", f"{AF}:skew"),
+    ("monte_carlo.py", "scipy.stats.t.isf((1 - LEVEL) / 2,", "scipy.stats.t.isf(1 - LEVEL,", f"{AF}:skew"),
     ("tails.py", "np.sqrt(total / (m - 1) / effective)", "np.sqrt(total / m / effective)", f"{AF}:skew"),
     ("tails.py", "self.plain_error * student(self.carriers - 1)", "self.plain_error", f"{AF}:skew"),
     ("cross_fitting.py", "np.stack([one.plain_error for one in left]", "np.stack([one.plain_error / 1.1 for one in left]", f"{AF}:cross_fitted"),
@@ -206,7 +206,7 @@ INTEGRALS = [
     ("neural.py", "(sizes - 1) / tensor(effective)", "sizes / tensor(effective)", "test_neural_integrator.py:divergence or mean"),
     ("inducing.py", "error = (influence * left_out)", "error = (influence * residual)", f"{AF}:ridge"),
     ("inducing.py", "influence = 1 / m - rotated.T", "influence = 1 / m - 0.9 * rotated.T", f"{AF}:ridge"),
-    ("inducing_fit.py", "error.square() + variance * amplitude", "variance * amplitude", "test_cross_fitting.py:kernels"),
+    ("inducing.py", "error.square() + variance * amplitude", "variance * amplitude", "test_cross_fitting.py:kernels"),
 ]
 
 DIGESTS = [

@@ -7,11 +7,9 @@ from exact_samples import normal, smooth, stein
 
 from lowvar.integrals.exact import spectral
 from lowvar.integrals.exact.fit_settings import FitSettings
-from lowvar.integrals.exact.hyper import Hyper
-from lowvar.integrals.exact.learn import related
-from lowvar.integrals.exact.one_fit import space_of
+from lowvar.integrals.exact.hyper import Hyper, Space
+from lowvar.integrals.exact.kernel_fit import related, space_of
 from lowvar.integrals.exact.reml import objective
-from lowvar.integrals.exact.space import Space
 from lowvar.integrals.stacked import stack
 
 
