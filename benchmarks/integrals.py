@@ -25,7 +25,7 @@ SHARED = 1.0  # seconds of ten tasks at 500 shared points
 
 def borehole(size: str) -> list[dict]:
     """Error and time by method and number of points."""
-    from lowvar.integrals.options import make
+    from lowvar.integrals.base import make
     from lowvar_studies.integrals.catalogue import build
     from lowvar_studies.integrals.samplers import draw
 
@@ -55,7 +55,7 @@ def bound(limits: dict, name: str, m: int) -> dict:
 
 def same_points(size: str) -> list[dict]:
     """Ten tasks at shared points."""
-    from lowvar.integrals.options import make
+    from lowvar.integrals.base import make
     from lowvar.integrals.samples import Samples
 
     rng, seconds, tasks, dim = np.random.default_rng(0), [], 10, 8
@@ -75,8 +75,8 @@ def coverage(size: str) -> list[dict]:
     """How often 95 % intervals contain the truth, also for integrands that do not suit a kernel."""
     import scipy.stats
 
+    from lowvar.integrals.base import make
     from lowvar.integrals.choosing.held_out import with_unseen
-    from lowvar.integrals.options import make
     from lowvar.integrals.samples import Samples
 
     def t_variance(rng):

@@ -7,10 +7,10 @@ import scipy.stats
 
 from lowvar.core.backend import get
 from lowvar.core.intervals import bootstrap_ratio, median_interval, ratio_interval, share_interval, spread_interval
-from lowvar.integrals.chains import student
+from lowvar.integrals.base import make
 from lowvar.integrals.choosing.cross_fitting import cross_fitted
 from lowvar.integrals.choosing.tails import average
-from lowvar.integrals.options import make
+from lowvar.integrals.monte_carlo import student
 from lowvar.integrals.samples import Samples
 from lowvar.vi import crossed as D
 from lowvar.vi.estimators.base import Properties, stateless

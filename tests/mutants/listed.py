@@ -165,7 +165,7 @@ DIAGNOSES = [
 
 INTEGRALS = [
     ("monte_carlo.py", "values.std(axis=1, ddof=1)", "values.std(axis=1)", "test_simple_integrators.py:test_monte_carlo"),
-    ("chains.py", "scipy.stats.t.isf((1 - LEVEL) / 2,", "scipy.stats.t.isf(1 - LEVEL,", f"{AF}:skew"),
+    ("monte_carlo.py", "scipy.stats.t.isf((1 - LEVEL) / 2,", "scipy.stats.t.isf(1 - LEVEL,", f"{AF}:skew"),
     ("tails.py", "np.sqrt(total / (m - 1) / effective)", "np.sqrt(total / m / effective)", f"{AF}:skew"),
     ("tails.py", "self.plain_error * student(self.carriers - 1)", "self.plain_error", f"{AF}:skew"),
     ("cross_fitting.py", "np.stack([one.plain_error for one in left]", "np.stack([one.plain_error / 1.1 for one in left]", f"{AF}:cross_fitted"),
@@ -190,9 +190,9 @@ INTEGRALS = [
     ("spectral.py", "fit.square / ((m - 1) * tasks)", "fit.square / (m * tasks)", "test_exact_integrators.py:eigenvectors"),
     ("spectral.py", "1 / variance - (h / variance).square() / information", "1 / variance - 0.9 * (h / variance).square() / information", "test_integral_objectives.py:eigenvectors"),
     ("reml.py", "columns * (_log_diagonal(factor) + _log_diagonal(small))", "columns * _log_diagonal(factor)", "test_integral_objectives.py:likelihood"),
-    ("task_objective.py", "self.penalty * left.square().sum((1, 2)) + B.square().sum((1, 2))", "self.penalty * left.square().sum((1, 2)) + 0.5 * B.square().sum((1, 2))", "test_integral_objectives.py"),
-    ("task_objective.py", "clamp(min=0) / 2).pow(1 / 3)", "clamp(min=0) / 2).pow(1 / 2)", "test_integral_objectives.py:alternating"),
-    ("convex.py", "problem.penalty * delta**2", "problem.penalty * delta", "test_integral_objectives.py:perturbed"),
+    ("task_objective.py", "self.penalty * left.square().sum((1, 2)) + B.square().sum((1, 2))", "self.penalty * left.square().sum((1, 2)) + 0.5 * B.square().sum((1, 2))", "test_task_relation.py"),
+    ("task_objective.py", "clamp(min=0) / 2).pow(1 / 3)", "clamp(min=0) / 2).pow(1 / 2)", "test_task_relation.py:alternating"),
+    ("convex.py", "problem.penalty * delta**2", "problem.penalty * delta", "test_task_relation.py:perturbed"),
     ("squared_exponential.py", "+ 2 * inner(jx, hx) + 2 * square, 1.0)", "+ 2 * inner(jx, hx) + square, 1.0)", "test_kernels.py:derivatives"),
     ("squared_exponential.py", "bilinear((px, dx, pdx + total, 1.0)", "bilinear((px, dx, pdx, 1.0)", "test_kernels.py:derivatives"),
     ("polynomial.py", "cubic = 4 * product", "cubic = 2 * product", "test_kernels.py:derivatives"),
@@ -206,7 +206,7 @@ INTEGRALS = [
     ("neural.py", "(sizes - 1) / tensor(effective)", "sizes / tensor(effective)", "test_neural_integrator.py:divergence or mean"),
     ("inducing.py", "error = (influence * left_out)", "error = (influence * residual)", f"{AF}:ridge"),
     ("inducing.py", "influence = 1 / m - rotated.T", "influence = 1 / m - 0.9 * rotated.T", f"{AF}:ridge"),
-    ("inducing_fit.py", "error.square() + variance * amplitude", "variance * amplitude", "test_cross_fitting.py:kernels"),
+    ("inducing.py", "error.square() + variance * amplitude", "variance * amplitude", "test_cross_fitting.py:kernels"),
 ]
 
 DIGESTS = [

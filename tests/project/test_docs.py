@@ -263,7 +263,7 @@ def test_arrays_of_a_checkpoint(place, monkeypatch):
 def test_what_integrators_learn_is_declared(monkeypatch):
     """The arrays that the integrators of the registry leave in ``params.npz``, and no others."""
     pytest.importorskip("torch")
-    from lowvar.integrals.options import make
+    from lowvar.integrals.base import make
     from lowvar.testing.integrators import SHORT, draws
     from lowvar_studies.reports.integral.files import PARAMS
 

@@ -90,7 +90,7 @@ def test_example_of_an_integrator_keeps_the_contract(integrator, promise):
 
 def test_example_of_an_integrator_has_the_ends_that_it_says(integrator):
     """A huge penalty leaves the mean of the values, a tiny one the regression of order 1."""
-    from lowvar.integrals.options import make
+    from lowvar.integrals.base import make
     from lowvar.testing.integrators import draws, seeds
 
     samples = draws(m=30)

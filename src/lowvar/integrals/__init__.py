@@ -1,6 +1,6 @@
 """Integrators: one file each, in PyTorch float64, all repetitions at once.
 
-``exact`` has kernel methods in closed form, ``parametric`` polynomials and a network, ``choosing`` the method ``auto``,
+``exact`` has kernel methods in closed form, ``parametric`` polynomials, ``choosing`` the method ``auto``,
 ``kernels`` the kernels; the code that all of them share lies beside them.
 """
 
@@ -21,10 +21,7 @@ INTEGRAL = Registry(
             "control_functional": "lowvar.integrals.exact.control_functional",
             "sparse_control_functional": "lowvar.integrals.exact.sparse_control_functional",
             "vector_valued": "lowvar.integrals.exact.vector_valued",
-            "alternating": "lowvar.integrals.exact.alternating",
-            "convex": "lowvar.integrals.exact.convex",
             "additive": "lowvar.integrals.parametric.additive",
-            "neural": "lowvar.integrals.parametric.neural",
         }.items()
     },
     group="lowvar.integrators",

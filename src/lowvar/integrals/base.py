@@ -1,12 +1,20 @@
-"""What an estimator of integrals is, and what it returns."""
+"""An estimator of integrals: its properties, its results, and how it is made from its name and options."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import numpy as np
+import scipy.stats
 
-from lowvar.integrals.chains import HALF
+from lowvar.errors import UserError, kind_of
+from lowvar.integrals import INTEGRAL
 from lowvar.integrals.samples import Samples
+from lowvar.registry import label
+
+LEVEL = 0.95  # of the intervals
+HALF = float(scipy.stats.norm.isf((1 - LEVEL) / 2))  # half the width of an interval, in known standard errors
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
@@ -105,3 +113,38 @@ class Integrator:
     name: str
     properties: IntegralProperties
     integrate: Callable[[Samples, np.ndarray], Integrals]
+
+
+def make(name: str | Callable[..., Integrator], options: Mapping[str, Any]) -> Integrator:
+    """The integrator called ``name``.
+
+    Args:
+        name: one of ``lowvar.integrals.INTEGRAL``, ``module:function``, or a factory.
+        options: keyword arguments of its factory.
+
+    Raises:
+        UserError: no integrator has that name, PyTorch is missing, or an option is unknown or out of range.
+    """
+    INTEGRAL.check_options(name, options)
+    factory = INTEGRAL.get(name)
+    try:
+        integrator = factory(**options)
+    except UserError:
+        raise
+    except (AttributeError, TypeError, ValueError, ArithmeticError) as error:
+        raise UserError(f"{label(name)}: it cannot be made with the options {dict(options)}: {error}") from error
+    if not isinstance(integrator, Integrator):
+        raise UserError(f"{label(name)}: the factory returned {kind_of(integrator)}, not an Integrator")
+    return integrator
+
+
+def of_last_points(function: Callable[[np.ndarray, np.ndarray], Found]) -> Callable[[np.ndarray, np.ndarray], Found]:
+    """The same function of ``(points, scores)``, which keeps its last result while it is given the same arrays."""
+    last: list = []
+
+    def remembered(points: np.ndarray, scores: np.ndarray) -> Found:
+        if not (last and last[0] is points and last[1] is scores):
+            last[:] = points, scores, function(points, scores)
+        return last[2]
+
+    return remembered

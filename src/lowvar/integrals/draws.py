@@ -1,4 +1,4 @@
-"""Draws by site, out of what samplers return: NumPyro's ``MCMC``, ArviZ's ``DataTree`` or ``InferenceData``, dicts."""
+"""Draws by site, from NumPyro's ``MCMC``, ArviZ's ``DataTree`` or ``InferenceData``, and dicts; kinds of models."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,6 +16,16 @@ def is_mcmc(given: Any) -> bool:
 def is_dataset(given: Any) -> bool:
     """Whether ``given`` is ArviZ's ``DataTree`` or ``InferenceData``, or an xarray ``Dataset``."""
     return hasattr(given, "data_vars") or callable(getattr(given, "groups", None))
+
+
+def is_stan(model: Any) -> bool:
+    """Whether ``model`` is BridgeStan's ``StanModel``."""
+    return hasattr(model, "param_unconstrain") and hasattr(model, "log_density_gradient")
+
+
+def is_pymc(model: Any) -> bool:
+    """Whether ``model`` is a ``pymc.Model``."""
+    return hasattr(model, "free_RVs") and hasattr(model, "rvs_to_transforms")
 
 
 def is_by_site(given: Any) -> bool:

@@ -10,12 +10,10 @@ import scipy.stats
 from lowvar.core.frames import check_order, names_in
 from lowvar.errors import UserError, whole
 from lowvar.integrals import INTEGRAL
-from lowvar.integrals.base import FLAGS, Integrals, Integrator
-from lowvar.integrals.bring import bring, without_copies
-from lowvar.integrals.chains import HALF, LEVEL
+from lowvar.integrals.base import FLAGS, HALF, LEVEL, Integrals, Integrator, make
 from lowvar.integrals.choosing.held_out import GAIN, with_unseen
 from lowvar.integrals.choosing.tails import OFTEN, heavy_tail, on_grid
-from lowvar.integrals.options import make
+from lowvar.integrals.inputs import checked_samples, without_copies
 from lowvar.integrals.posterior import arrays
 from lowvar.integrals.samples import UNITS, Samples
 from lowvar.registry import label
@@ -187,7 +185,7 @@ def integrate(
         raise UserError(f"seed {seed}: it must be less than 2**62")
     (samples, scores, values, along, names, derived), notes = arrays(samples, scores, values, chain, names)
     check_order(samples, scores, values)
-    data, doubts = bring(samples, scores, values, chain=along)
+    data, doubts = checked_samples(samples, scores, values, chain=along)
     notes += doubts
     names = _names(names_in(values) if names is None else names, data.tasks)
     seeds = np.array([seed])

@@ -6,11 +6,17 @@ from typing import Any
 import numpy as np
 
 from lowvar.errors import UserError, check_known, kind_of
-from lowvar.integrals.bring import real_array
-from lowvar.integrals.chain_checks import chain_notes
-from lowvar.integrals.draws import by_site, check_chains, divergences, is_by_site, is_dataset, is_mcmc
-from lowvar.integrals.scores_pymc import is_pymc
-from lowvar.integrals.scores_stan import is_stan
+from lowvar.integrals.draws import (
+    by_site,
+    check_chains,
+    divergences,
+    is_by_site,
+    is_dataset,
+    is_mcmc,
+    is_pymc,
+    is_stan,
+)  # fmt: skip
+from lowvar.integrals.inputs import chain_notes, real_array
 
 
 def arrays(samples: Any, scores: Any, values: Any, chain: bool | None, names: Any) -> tuple[tuple, list[str]]:

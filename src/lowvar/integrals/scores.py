@@ -10,9 +10,9 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from lowvar.errors import UserError, check_known
-from lowvar.integrals.draws import by_site, is_mcmc, place, rows_of
-from lowvar.integrals.scores_pymc import is_pymc, pymc_scores
-from lowvar.integrals.scores_stan import is_stan, stan_scores
+from lowvar.integrals.draws import by_site, is_mcmc, is_pymc, is_stan, place, rows_of
+from lowvar.integrals.scores_pymc import pymc_scores
+from lowvar.integrals.scores_stan import stan_scores
 from lowvar.vi.fit import Fit
 
 

@@ -8,11 +8,6 @@ from lowvar.errors import UserError, check_known
 from lowvar.integrals.draws import place, rows_of
 
 
-def is_pymc(model: Any) -> bool:
-    """Whether ``model`` is a ``pymc.Model``."""
-    return hasattr(model, "free_RVs") and hasattr(model, "rvs_to_transforms")
-
-
 def pymc_scores(model: Any, draws: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
     """Unconstrained points and scores of the draws of a PyMC model.
 

@@ -8,11 +8,6 @@ from lowvar.errors import UserError, check_known
 from lowvar.integrals.draws import place, rows_of
 
 
-def is_stan(model: Any) -> bool:
-    """Whether ``model`` is BridgeStan's ``StanModel``."""
-    return hasattr(model, "param_unconstrain") and hasattr(model, "log_density_gradient")
-
-
 def stan_scores(model: Any, draws: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
     """Unconstrained points and scores of the draws of a Stan model.
 

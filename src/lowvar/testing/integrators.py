@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lowvar.integrals.base import FLAGS
-from lowvar.integrals.options import make
+from lowvar.integrals.base import FLAGS, make
 from lowvar.integrals.samples import Samples
 from lowvar.registry import label
 

@@ -1,1 +1,1 @@
-"""The algorithms of Sun, Barp and Briol as published: mini-batches, their rates and their starts."""
+"""The algorithms of Sun, Barp and Briol as published, and two others for their objective (10)."""

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from lowvar.integrals.adam import Adam
 from lowvar.integrals.kernels import Kernel, Params
+from lowvar_studies.integrators.adam import Adam
 from lowvar_studies.integrators.data import Columns
 from lowvar_studies.integrators.descent_settings import Descent
 from lowvar_studies.integrators.minibatches import plan

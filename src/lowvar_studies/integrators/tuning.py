@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from lowvar.integrals.adam import Adam
+from lowvar_studies.integrators.adam import Adam
 from lowvar_studies.integrators.data import Columns
 from lowvar_studies.integrators.descent_settings import Tuning
 from lowvar_studies.integrators.minibatches import plan

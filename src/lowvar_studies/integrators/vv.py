@@ -7,7 +7,6 @@ import numpy as np
 
 from lowvar.errors import positive
 from lowvar.integrals.base import IntegralProperties, Integrals, Integrator
-from lowvar.integrals.option_checks import relation
 from lowvar.integrals.samples import Samples
 from lowvar.registry import declares
 from lowvar_studies.integrators.data import columns
@@ -21,6 +20,7 @@ from lowvar_studies.integrators.descent_settings import (
     fewest,
 )
 from lowvar_studies.integrators.minibatches import generators
+from lowvar_studies.integrators.option_checks import relation
 from lowvar_studies.integrators.result import integrals
 from lowvar_studies.integrators.sgd import Estimated, descend
 from lowvar_studies.integrators.tuning import tune

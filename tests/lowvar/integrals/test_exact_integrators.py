@@ -1,17 +1,24 @@
 """Exact kernel control variates against dense algebra, against each other, and against known integrals."""
 
-from dataclasses import fields
-from inspect import signature
-
 import numpy as np
 import pytest
 import torch
-from exact_samples import FIXED, KERNEL, B, dense, normal, run, smooth, stein
+from exact_samples import (
+    FIXED,
+    KERNEL,
+    B,
+    check_constant,
+    check_defaults,
+    check_repetitions,
+    dense,
+    normal,
+    run,
+    smooth,
+    stein,
+)  # fmt: skip
 
 from lowvar.errors import UserError
-from lowvar.integrals.exact.alternating import alternating
 from lowvar.integrals.exact.control_functional import control_functional
-from lowvar.integrals.exact.convex import convex
 from lowvar.integrals.exact.fit_settings import FitSettings
 from lowvar.integrals.exact.sparse_control_functional import sparse_control_functional
 from lowvar.integrals.exact.vector_valued import own_points, vector_valued
@@ -149,16 +156,10 @@ def test_its_own_span_is_integrated_exactly(make):
     assert np.abs(np.stack([v.mean(1) for v in samples.values], 1) - [7.0, 6.0]).min() > 1e-2
 
 
-@pytest.mark.parametrize("make", [control_functional, vector_valued, alternating, convex])
+@pytest.mark.parametrize("make", [control_functional, vector_valued])
 @pytest.mark.parametrize("shared", [False, True])
 def test_a_constant_is_integrated_exactly_beside_another_integrand(make, shared):
-    sizes = (12, 12) if shared else (12, 15)
-    samples = normal(lambda t, x: smooth(0, x) if t else np.full(x.shape[:-1], 0.1), sizes=sizes, shared=shared)
-    found = run(make(), samples)
-    tolerance = 1e-12 if make in (control_functional, vector_valued) else 1e-6
-    np.testing.assert_allclose(found.value[:, 0], 0.1, atol=tolerance)
-    assert np.isfinite(found.value).all()
-    assert np.isfinite(found.standard_error).all()
+    check_constant(make(), shared, 1e-12)
 
 
 def test_without_correlation_tasks_are_on_their_own():
@@ -198,36 +199,12 @@ def test_without_noise_nothing_transfers_at_the_same_points():
         np.testing.assert_allclose(found.value, alone, atol=1e-6)
 
 
-QUICK = [(control_functional, False), (vector_valued, False), (alternating, False)]  # the others search for longer
-
-
-@pytest.mark.parametrize(
-    ("make", "learnt"),
-    [
-        pytest.param(make, learnt, marks=() if (make, learnt) in QUICK else pytest.mark.long)
-        for make in (control_functional, vector_valued, alternating, convex)
-        for learnt in (False, True)
-    ],
-)
+@pytest.mark.parametrize("make", [control_functional, vector_valued])
+@pytest.mark.parametrize("learnt", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_repetitions_do_not_depend_on_how_many_there_are(make, learnt):
-    """Batched linear algebra rounds differently for other batches, on some processors; `test_integral_engine` has bytes.
-
-    With hyper-parameters given, rounding is multiplied by condition numbers of 1e5 (``1e-13`` of the standard error).
-    Searches stop where the likelihood is flat, so that rounding moves their ends: inputs that were changed in their
-    last bits moved the estimates by 1e-11 to 5e-6 of their standard errors.
-    """
-    given = {control_functional: {"nugget": 1e-6}, vector_valued: {"nugget": 1e-6, "B": B}}.get(make, {})
-    options = {} if learnt else {**FIXED, **given}
-    tolerance = 1e-3 if learnt or make is convex else 1e-9  # of a standard error; ``convex`` searches in any case
-    samples = normal(smooth, repetitions=3, sizes=(8, 9))
-    together = run(make(**options), samples)
-    for which in (slice(0, 1), slice(2, 3), slice(1, 3), np.array([2, 0, 1, 1, 0])):
-        some = run(make(**options), samples.repetition(which))
-        error = together.standard_error[which]
-        assert (np.abs(some.value - together.value[which]) <= tolerance * error).all()
-        np.testing.assert_allclose(some.standard_error, error, rtol=tolerance)
-    apart = np.abs(together.value[:1] - together.value[1:])
-    assert (apart > 10 * tolerance * together.standard_error[:1]).all()  # repetitions differ by more than is allowed
+    """Searches stop where the likelihood is flat, so that rounding moves their ends: see ``check_repetitions``."""
+    given = {"nugget": 1e-6} | ({"B": B} if make is vector_valued else {})
+    check_repetitions(make(**({} if learnt else FIXED | given)), 1e-3 if learnt else 1e-9)
 
 
 @pytest.mark.long
@@ -295,8 +272,6 @@ def test_groups_are_on_their_own():
         (vector_valued, {"B": np.eye(3)}, "B has 3 rows: there are 2 tasks"),
         (vector_valued, {"group": [[0], [0, 1]]}, "each of the tasks 0 to 1 must be in one group"),
         (vector_valued, {"max_gigabytes": 1e-5}, "27 values at once need .* set group"),
-        (alternating, {"penalty": 0.0}, "penalty 0.0: it must be a positive number"),
-        (convex, {"deltas": [0.1, 0.2]}, "deltas"),
     ],
 )
 def test_mistakes_are_said(make, options, message):
@@ -309,10 +284,6 @@ def test_two_points_are_too_few():
         run(control_functional(), normal(smooth, sizes=(5, 2)))
 
 
-@pytest.mark.parametrize("method", [control_functional, sparse_control_functional, vector_valued, alternating, convex])
+@pytest.mark.parametrize("method", [control_functional, sparse_control_functional, vector_valued])
 def test_shared_options_have_one_default(method):
-    shared = {field.name: field.default for field in fields(FitSettings) if field.init}
-    own = {name: one.default for name, one in signature(method).parameters.items() if name in shared}
-    relation = {"trend": False, "penalty": 1e-5}  # that of (10)
-    otherwise = {alternating: relation, convex: relation, sparse_control_functional: {"ard": None}}
-    assert own == {name: shared[name] for name in own} | otherwise.get(method, {})
+    check_defaults(method, {"ard": None} if method is sparse_control_functional else {})

@@ -19,7 +19,7 @@ def test_scores_of_another_density_are_noticed():
 
 
 def test_right_scores_are_seldom_suspected_and_wrong_ones_often():
-    from lowvar.integrals.bring import doubts
+    from lowvar.integrals.inputs import doubts
     from lowvar.integrals.samples import Samples
 
     def suspected(draw, chain=False):

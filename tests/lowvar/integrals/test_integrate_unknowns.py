@@ -8,10 +8,10 @@ from samples_of_normal import normal
 
 import lowvar
 from lowvar.errors import UserError
+from lowvar.integrals.base import make
 from lowvar.integrals.choosing.cross_fitting import cross_fit
 from lowvar.integrals.choosing.held_out import judge
 from lowvar.integrals.choosing.tails import average, beyond, heavy_tail
-from lowvar.integrals.options import make
 from lowvar.integrals.samples import Samples
 
 KNOWN = {"exact_scores": True, "polynomial": True}

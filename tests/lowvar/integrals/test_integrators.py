@@ -4,7 +4,7 @@ import pytest
 
 from lowvar.errors import UserError
 from lowvar.integrals import INTEGRAL
-from lowvar.integrals.options import make
+from lowvar.integrals.base import make
 from lowvar.testing.integrators import IntegratorContract
 
 # variants of what the others do: their linear algebra or their loop of training is the same; auto chooses among them,

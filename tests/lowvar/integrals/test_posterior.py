@@ -13,7 +13,7 @@ import pytest
 
 import lowvar
 from lowvar.errors import UserError
-from lowvar.integrals.chains import split_r_hat
+from lowvar.integrals.monte_carlo import split_r_hat
 
 Y = np.array([3.0, 5.0, 4.0])
 

@@ -8,11 +8,9 @@ from simple_samples import SMOOTH, normal, quadratic, run, smooth
 from torch.func import grad, hessian, vmap
 
 from lowvar.errors import UserError
-from lowvar.integrals.chains import effective_size
-from lowvar.integrals.monte_carlo import monte_carlo
+from lowvar.integrals.monte_carlo import effective_size, monte_carlo
 from lowvar.integrals.parametric.additive import additive
 from lowvar.integrals.parametric.long_run import moving_sums, regress_long_run
-from lowvar.integrals.parametric.neural import neural
 from lowvar.integrals.parametric.regression import decompose, jackknife, regress
 from lowvar.integrals.parametric.stein_features import monomials, stein_features
 from lowvar.integrals.parametric.zero_variance import zero_variance
@@ -358,10 +356,6 @@ def test_additive_learns_scales():
         (lambda s: run(additive(B=[[1.0]]), s), "B of additive: it must be a symmetric matrix of 2 rows"),
         (lambda s: run(additive(B=[[1, -1], [-1, 1]]), s), "B of additive: its rows sum to zero"),
         (lambda s: run(additive(8), s), "40 points for the 46 unknowns of additive, order 8"),
-        (lambda s: neural(hidden=(3, 3, 3)), "hidden .* of neural: it must be the widths of one or two layers"),
-        (lambda s: neural(steps=-1), "steps -1: it must be a whole number, 0 or more"),
-        (lambda s: neural(rate=float("nan")), "rate nan: it must be a number, 0 or more"),
-        (lambda s: run(neural(folds=12), s), "12 folds of neural: a task has 20 points, too few to split"),
     ],
 )
 def test_mistakes(make, message):

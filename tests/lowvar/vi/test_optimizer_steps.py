@@ -9,7 +9,6 @@ from lowvar.core import backend as backends
 from lowvar.core.gaussian import independent
 from lowvar.core.optimizers import optimizer
 from lowvar.core.row_adam import row_adam
-from lowvar.integrals.adam import Adam
 from lowvar.testing.enumerable import data, epoch_noise, params, problem
 from lowvar.vi.batches import fixed, reshuffled
 from lowvar.vi.estimators.mlmc_optimal import allocated
@@ -17,6 +16,7 @@ from lowvar.vi.estimators.schedules import Schedule
 from lowvar.vi.rows import Rows
 from lowvar.vi.sampler import sampler
 from lowvar.vi.smiso import smiso
+from lowvar_studies.integrators.adam import Adam
 
 STEP, B1, B2, EPS = 0.03, 0.9, 0.999, 1e-8
 

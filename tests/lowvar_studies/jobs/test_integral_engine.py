@@ -5,8 +5,7 @@ import pytest
 
 from lowvar.core import artifact, loop
 from lowvar.errors import UserError
-from lowvar.integrals.base import IntegralProperties, Integrals, Integrator
-from lowvar.integrals.options import make
+from lowvar.integrals.base import IntegralProperties, Integrals, Integrator, make
 from lowvar.integrals.samples import Samples
 from lowvar_studies.jobs.integral import samples
 from lowvar_studies.jobs.integral.engine import IntegralEngine

@@ -5,12 +5,19 @@ from dataclasses import replace
 import numpy as np
 
 from lowvar.errors import TooFewPoints, UserError, whole
-from lowvar.integrals.base import IntegralProperties, Integrals, Integrator
-from lowvar.integrals.chains import HALF
-from lowvar.integrals.choosing.candidates import WITHOUT_KERNELS, kernels_run, methods, scores_fail
+from lowvar.integrals.base import HALF, IntegralProperties, Integrals, Integrator
+from lowvar.integrals.choosing.candidates import (
+    WITHOUT_KERNELS,
+    in_order,
+    kernels_run,
+    kind_of,
+    methods,
+    scores_fail,
+    stacked,
+    strides,
+)  # fmt: skip
 from lowvar.integrals.choosing.cross_fitting import CrossFit, cross_fit
 from lowvar.integrals.choosing.held_out import GAIN, each, floor, judge, may_jump, negligible
-from lowvar.integrals.choosing.kinds import in_order, kind_of, stacked, strides
 from lowvar.integrals.choosing.tails import average, on_grid, worth_of_chain, worth_of_copies
 from lowvar.integrals.samples import Samples
 
@@ -59,9 +66,9 @@ def auto(folds: int = 5, polynomial: bool = False) -> Integrator:
         for r in range(samples.repetitions):
             groups.setdefault(kind_of(samples.repetition(slice(r, r + 1))), []).append(r)
         rows = [np.array(group) for group in groups.values()]
-        return stacked([ofkind_of(samples.repetition(group), seeds[group]) for group in rows], rows)
+        return stacked([_integrate_kind(samples.repetition(group), seeds[group]) for group in rows], rows)
 
-    def ofkind_of(samples: Samples, seeds: np.ndarray) -> Integrals:
+    def _integrate_kind(samples: Samples, seeds: np.ndarray) -> Integrals:
         shape, apart = (samples.repetitions, samples.tasks), strides(samples)
         chain, told = samples.chain or max(apart) > 0, samples.chain and max(apart) < 2
         samples = in_order(samples, apart)

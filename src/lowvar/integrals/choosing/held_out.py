@@ -1,13 +1,13 @@
-"""What held-out residuals say of an estimate, and what they do not: regions where no sample fell."""
+"""Standard errors from held-out residuals, and for regions where no sample fell, of which residuals say nothing."""
 
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from lowvar.integrals.base import Integrals
-from lowvar.integrals.chains import student
 from lowvar.integrals.choosing.cross_fitting import CrossFit
 from lowvar.integrals.choosing.tails import Average, average, worth_of_chain
+from lowvar.integrals.monte_carlo import student
 from lowvar.integrals.samples import Samples
 
 EXACT = 1e-9  # of the integrand's largest deviation: a residual that is rounding
@@ -116,7 +116,7 @@ def with_unseen(result: Integrals, samples: Samples, polynomial: bool = False) -
 def judge(
     fit: CrossFit, plain: list[Average], worths: list, one_fit: bool, rounding: np.ndarray, polynomial: bool = False
 ) -> Verdict:
-    """The estimates of a candidate, and how far to believe them.
+    """The estimates of a candidate, with standard errors from held-out residuals.
 
     Args:
         fit: of a candidate.

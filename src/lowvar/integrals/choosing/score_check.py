@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.stats
 
-from lowvar.integrals.chains import effective_size
 from lowvar.integrals.choosing.tails import stride
+from lowvar.integrals.monte_carlo import effective_size
 
 DOUBT = 1e-2  # significance, all tests of a set of points together
 ENOUGH = 8  # (effective) points from which scores are tested: with fewer, right scores fail too often

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.stats
 
-from lowvar.integrals.chains import HALF, effective_size, student
+from lowvar.integrals.base import HALF
+from lowvar.integrals.monte_carlo import effective_size, student
 
 SHAPE = 0.6  # of a generalised Pareto tail, at most: beyond 1/2 variances do not exist
 HEAVY, MARGIN = 0.25, 1.4  # of a tail's shape: the largest harmless one, and a margin in units of 1 / sqrt(its terms)
@@ -127,7 +128,7 @@ def heavy_tail(terms: np.ndarray, effective: float) -> float:
 
 
 def worth_of_chain(points: np.ndarray) -> np.ndarray:
-    """The effective size of what mixes slowest, ``(R,)``: no function of the chain is held to be worth more.
+    """Smallest effective size over all functions tried, ``(R,)``: the size of what mixes slowest.
 
     The values alone may look better: a region that the chain has not left, or hardly entered, does not show in them. Of
     each coordinate four series are looked at: its ranks, the ranks of its distance from the median, and whether it is

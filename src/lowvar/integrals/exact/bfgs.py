@@ -5,9 +5,10 @@ from dataclasses import dataclass, fields
 
 import torch
 
-from lowvar.integrals.exact.bfgs_step import held_back, step
+from lowvar.integrals.exact.products import times
 
 REPORTED = "x", "value", "gradient", "steps", "converged", "hessian"
+ARMIJO = 1e-4  # share of the decrease promised by the slope that a step must bring
 FINISHED_EVERY = 5  # iterations between two looks at which problems are finished: the only reads from the device
 
 
@@ -38,7 +39,7 @@ class Minimum:
         return Minimum(*(getattr(self, field.name)[which] for field in fields(self)))
 
     def put(self, which: torch.Tensor, some: "Minimum") -> "Minimum":
-        """With those of ``some`` in the place of the problems ``which``."""
+        """A copy with problems ``which`` replaced by ``some``."""
         names = [field.name for field in fields(self)]
         return Minimum(**{name: getattr(self, name).index_copy(0, which, getattr(some, name)) for name in names})
 
@@ -95,10 +96,71 @@ def minimise(
     while done < steps - 1:
         state = {name: entry[which] for name, entry in whole.items()}
         for _ in range(min(FINISHED_EVERY, steps - 1 - done)):
-            state = step(function, state, which, tolerances)
+            state = _step(function, state, which, tolerances)
             done += 1
         whole = {name: entry.index_copy(0, which, state[name]) for name, entry in whole.items()}
         which = torch.nonzero(~whole["finished"])[:, 0]
         if not len(which):
             break
-    return Minimum(at_bound=held_back(whole), **{name: whole[name] for name in REPORTED})
+    return Minimum(at_bound=_held_back(whole), **{name: whole[name] for name in REPORTED})
+
+
+def _held_back(state):
+    """Variables at a bound that the gradient pushes against."""
+    at_lower = (state["x"] <= state["lower"]) & (state["gradient"] > 0)
+    return at_lower | ((state["x"] >= state["upper"]) & (state["gradient"] < 0))
+
+
+def _step(function, state, which, tolerances):
+    """One evaluation of each problem; problems that are finished stay as they are."""
+    x, value, gradient, hessian = (state[name] for name in ("x", "value", "gradient", "hessian"))
+    held, going = _held_back(state), ~state["finished"]
+    free = torch.where(held, 0.0, gradient)
+    mask = ~(held[:, :, None] | held[:, None, :])
+    system = torch.where(mask, hessian, 0.0) + torch.diag_embed(held.to(x.dtype))
+    direction = -torch.linalg.solve_ex(system, free).result
+    direction = direction * (tolerances[2] / direction.abs().amax(-1, keepdim=True).clamp(min=tolerances[2]))
+    trial = torch.minimum(torch.maximum(x + state["share"][:, None] * direction, state["lower"]), state["upper"])
+    change = trial - x
+    slope = (gradient * change).sum(-1)
+    new_value, new_gradient = function(trial, which)
+    good = new_value.isfinite() & new_gradient.isfinite().all(-1) & (new_value <= value + ARMIJO * slope)
+    accepted = going & good & (slope < 0)
+    share = torch.where(accepted, 1.0, state["share"] * _shorter(value, new_value, slope))
+    turned = torch.where(accepted[:, None], new_gradient, gradient) - gradient
+    now = state | {
+        "x": torch.where(accepted[:, None], trial, x), "value": torch.where(accepted, new_value, value),
+        "gradient": gradient + turned, "hessian": _updated(hessian, change, turned, accepted, state["first"]),
+        "share": torch.where(going, share, state["share"]), "first": state["first"] & ~accepted,
+        "steps": state["steps"] + going,
+    }  # fmt: skip
+    little = (-slope < tolerances[1]) | (accepted & (value - new_value < tolerances[1]))
+    small = torch.where(going, torch.where(little, state["small"] + 1, 0), state["small"])
+    flat = torch.where(_held_back(now), 0.0, now["gradient"]).abs().amax(-1) <= tolerances[0]
+    converged = going & (flat | (small >= 2))
+    finished = state["finished"] | converged | (share < 1e-10)
+    return now | {"small": small, "converged": state["converged"] | converged, "finished": finished}
+
+
+def _shorter(value, new_value, slope):
+    """Backtracking factor: the parabola's minimum, clipped to [0.1, 0.5]."""
+    bend = new_value - value - slope
+    return torch.where(bend.isfinite() & (bend > 0), -slope / (2 * bend), 0.1).clamp(0.1, 0.5)
+
+
+def _updated(hessian, change, turned, accepted, first):
+    """BFGS with Powell's damping: along the step, curvature falls to a fifth at most and stays positive."""
+    along = (change * turned).sum(-1)
+    squared = (change * change).sum(-1)
+    scaled = first & accepted & (along > 0)
+    eye = torch.eye(hessian.shape[-1], dtype=hessian.dtype, device=hessian.device)
+    ratio = torch.where(scaled, along / torch.where(accepted, squared, 1.0), 1.0)
+    hessian = torch.where(scaled[:, None, None], ratio[:, None, None] * eye, hessian)
+    image = times(hessian, change[:, :, None])[:, :, 0]
+    curvature = torch.where(accepted, (change * image).sum(-1), 1.0)
+    damping = torch.where(along < 0.2 * curvature, 0.8 * curvature / (curvature - along), 1.0)[:, None]
+    turned = damping * turned + (1 - damping) * image
+    along = torch.where(accepted, (change * turned).sum(-1), 1.0)
+    new = hessian - image[:, :, None] * image[:, None, :] / curvature[:, None, None]
+    new = new + turned[:, :, None] * turned[:, None, :] / along[:, None, None]
+    return torch.where(accepted[:, None, None], new, hessian)

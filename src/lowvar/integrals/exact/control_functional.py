@@ -9,11 +9,11 @@ import torch
 from lowvar.integrals.base import IntegralProperties, Integrals, Integrator
 from lowvar.integrals.exact.checks import check_memory, check_sizes
 from lowvar.integrals.exact.fit_settings import FitSettings
-from lowvar.integrals.exact.one_fit import fit, space_of
+from lowvar.integrals.exact.kernel_fit import fit, space_of
 from lowvar.integrals.exact.verdicts import report, side_by_side
 from lowvar.integrals.kernels import Kernel
 from lowvar.integrals.samples import Samples
-from lowvar.integrals.stacked import numpy, stack
+from lowvar.integrals.stacked import stack
 
 
 def control_functional(
@@ -80,15 +80,9 @@ def control_functional(
         def of_task(t: int) -> Integrals:
             own = slice(t * repetitions, (t + 1) * repetitions)
             data, params, at = whole.pick(own), hyper.pick(own), found.pick(own)
-
-            def fitted(task: int, points: np.ndarray, scores: np.ndarray) -> np.ndarray:
-                x, lx = data.points(points, scores)
-                cross = chosen.covariance.between(params.kernel, x, data.x, lx, data.scores)
-                values = at.beta + (cross @ at.weights[:, :, None])[:, :, 0]
-                return numpy(data.y_shift + data.y_scale * values)
-
+            space, end = whole_space.pick(own), ended.pick(own)
             amplitude = (at.amplitude * level[own]).sqrt()[:, None, None]
-            return report(data, params, amplitude, whole_space.pick(own), ended.pick(own), at, fitted)
+            return report(data, params, amplitude, space, end, at, chosen.covariance, lambda task: at.weights)
 
         return [of_task(t) for t in range(tasks)]
 

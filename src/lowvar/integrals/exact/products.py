@@ -15,7 +15,7 @@ def times(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
 
 
 def pulled_back(z: torch.Tensor, *pairs: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
-    """The derivative in ``z`` of what has the derivatives ``slope`` in ``of``, for pairs ``(of, slope)``.
+    """Vector-Jacobian product in ``z``: of the derivatives ``slope`` in ``of``, summed over the pairs ``(of, slope)``.
 
     What does not depend on ``z``, because it was given and is not learnt, adds nothing.
     """

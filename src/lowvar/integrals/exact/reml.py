@@ -1,13 +1,12 @@
 """Restricted likelihood of hyper-parameters: the constants and the amplitude are profiled out."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
 
-from lowvar.integrals.exact.hyper import Hyper
+from lowvar.integrals.exact.hyper import Hyper, Space
 from lowvar.integrals.exact.products import pulled_back, times
-from lowvar.integrals.exact.space import Space
 from lowvar.integrals.kernels import Kernel
 from lowvar.integrals.stacked import Stacked
 
@@ -128,15 +127,20 @@ def objective(covariance: Covariance, data: Stacked, space: Space, origin: torch
         return value + likelihood, gradient
 
     def evaluate(z, which, slopes=True):
-        pieces = zip(z.split(at_once(data)), which.split(at_once(data)), strict=True)
-        values, gradients = zip(*(part(*piece, slopes) for piece in pieces), strict=True)
+        parts = zip(z.split(_at_once(data)), which.split(_at_once(data)), strict=True)
+        values, gradients = zip(*(part(*piece, slopes) for piece in parts), strict=True)
         return torch.cat(values), torch.cat(gradients)
 
     return evaluate
 
 
-def at_once(data: Stacked) -> int:
-    """How many repetitions to work on at a time."""
+def pieces(data: Stacked) -> Iterator[tuple[torch.Tensor, Stacked]]:
+    """Repetitions to work on at a time: which, and their data."""
+    for which in torch.arange(data.repetitions, device=data.y.device).split(_at_once(data)):
+        yield which, data.pick(which)
+
+
+def _at_once(data):
     return max(1, CHUNK.get(data.y.device.type, CHUNK_ELSEWHERE) // data.rows**2)
 
 

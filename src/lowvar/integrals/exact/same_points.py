@@ -8,15 +8,12 @@ import torch
 from lowvar.integrals.base import Integrals
 from lowvar.integrals.exact import spectral
 from lowvar.integrals.exact.fit_settings import FitSettings
-from lowvar.integrals.exact.hyper import Hyper
-from lowvar.integrals.exact.learn import learn
-from lowvar.integrals.exact.likelihood_search import search
-from lowvar.integrals.exact.one_fit import joined, space_of
-from lowvar.integrals.exact.reml import at_once
-from lowvar.integrals.exact.space import Space
+from lowvar.integrals.exact.hyper import Hyper, Space
+from lowvar.integrals.exact.kernel_fit import joined, learn, search, space_of
+from lowvar.integrals.exact.reml import pieces
 from lowvar.integrals.exact.verdicts import report
 from lowvar.integrals.samples import Samples
-from lowvar.integrals.stacked import numpy, stack
+from lowvar.integrals.stacked import stack
 
 NOISE = 1e-6  # a smaller nugget is none, and then B makes no difference to the estimates
 COLUMNS = 20  # with more tasks lengthscales are learnt from some of them
@@ -45,9 +42,8 @@ def same_points(samples: Samples, chosen: FitSettings, B: np.ndarray | None) -> 
     one = torch.ones_like(data.y[:, :1, :1])
     space = space_of(data, chosen, one, False)
     hyper, ended = learn(chosen.covariance, data.columns(COLUMNS), space, chosen.steps)
-    pieces = []
-    for which in torch.arange(data.repetitions, device=data.y.device).split(at_once(data)):
-        here = data.pick(which)
+    results = []
+    for which, here in pieces(data):
         matrix, level = chosen.covariance.gram(here, hyper.pick(which))
         spectrum = spectral.spectrum(matrix, here.y)
         if B is None:
@@ -58,22 +54,18 @@ def same_points(samples: Samples, chosen: FitSettings, B: np.ndarray | None) -> 
         fixed = Hyper({}, hyper.nugget[which], factor)
         rest = Space(fixed, (), space.nugget, learns_factor, space.spread[which])
         learnt, steps = _refined(spectrum, level, rest, chosen.steps)
-        pieces.append((learnt, level, steps, spectral.solve(spectrum, *spectral.matrices(learnt, level))))
-    hypers, levels, steps, fits = zip(*pieces, strict=True)
+        results.append((learnt, level, steps, spectral.solve(spectrum, *spectral.matrices(learnt, level))))
+    hypers, levels, steps, fits = zip(*results, strict=True)
     levels, fit = torch.cat(levels), joined(fits)
     hyper = Hyper(hyper.kernel, torch.cat([h.nugget for h in hypers]), torch.cat([h.factor for h in hypers]))
     ended = replace(ended, steps=ended.steps + torch.cat(steps))
 
-    def fitted(task, points, scores):
-        x, lx = data.points(points, scores)
-        cross = chosen.covariance.between(hyper.kernel, x, data.x, lx, data.scores)
+    def coefficients(task: int) -> torch.Tensor:
         relation = (hyper.factor @ hyper.factor[:, task, :, None])[:, None, :, 0]  # B[task], (R, 1, T)
-        mixed = cross @ (fit.weights * relation).sum(2, keepdim=True)
-        values = fit.beta[:, task, None] + mixed[:, :, 0]
-        return numpy(data.y_shift[:, task, None] + data.y_scale[:, task, None] * values)
+        return (fit.weights * relation).sum(2)
 
     amplitude = (fit.amplitude * levels).sqrt()[:, None, None]
-    return report(data, hyper, amplitude, space, ended, fit, fitted)
+    return report(data, hyper, amplitude, space, ended, fit, chosen.covariance, coefficients)
 
 
 def _closed_form(data: spectral.Spectrum, shift: torch.Tensor) -> torch.Tensor:

@@ -10,7 +10,7 @@ from lowvar.errors import whole
 from lowvar.integrals.base import IntegralProperties, Integrals, Integrator
 from lowvar.integrals.exact.checks import check_sizes
 from lowvar.integrals.exact.fit_settings import FitSettings
-from lowvar.integrals.exact.inducing_fit import around_some
+from lowvar.integrals.exact.inducing import around_some
 from lowvar.integrals.exact.verdicts import side_by_side
 from lowvar.integrals.kernels import Kernel
 from lowvar.integrals.samples import Samples

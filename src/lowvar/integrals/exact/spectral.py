@@ -6,9 +6,8 @@ from dataclasses import dataclass
 import torch
 
 from lowvar.integrals.exact.gls import Fit, likely_error
-from lowvar.integrals.exact.hyper import Hyper
+from lowvar.integrals.exact.hyper import Hyper, Space
 from lowvar.integrals.exact.products import pulled_back, times
-from lowvar.integrals.exact.space import Space
 
 
 @dataclass(frozen=True)

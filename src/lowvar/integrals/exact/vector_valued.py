@@ -4,19 +4,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 
 from lowvar.errors import UserError
 from lowvar.integrals.base import IntegralProperties, Integrals, Integrator
-from lowvar.integrals.exact.checks import check_memory, check_sizes
+from lowvar.integrals.exact.checks import check_memory, check_sizes, relation
 from lowvar.integrals.exact.fit_settings import FitSettings
-from lowvar.integrals.exact.grouped import by_groups, relation
-from lowvar.integrals.exact.learn import related
-from lowvar.integrals.exact.one_fit import fit, space_of
+from lowvar.integrals.exact.kernel_fit import fit, related, space_of
 from lowvar.integrals.exact.same_points import same_points
-from lowvar.integrals.exact.verdicts import report
+from lowvar.integrals.exact.verdicts import by_groups, report
 from lowvar.integrals.kernels import Kernel
 from lowvar.integrals.samples import Samples
-from lowvar.integrals.stacked import numpy, stack
+from lowvar.integrals.stacked import stack
 
 
 def vector_valued(
@@ -110,13 +109,10 @@ def own_points(samples: Samples, chosen: FitSettings, B: np.ndarray | None) -> I
     space = space_of(data, chosen, factor, B is None and data.tasks > 1)
     hyper, level, ended, found = fit(data, chosen, space)
 
-    def fitted(task: int, points: np.ndarray, scores: np.ndarray) -> np.ndarray:
-        x, lx = data.points(points, scores)
+    def coefficients(task: int) -> torch.Tensor:
         row = (data.member @ hyper.factor @ hyper.factor[:, task, :, None])[:, :, 0]  # B[task, t_j], (R, M)
-        cross = chosen.covariance.between(hyper.kernel, x, data.x, lx, data.scores)
-        values = found.beta[:, task, None] + (cross @ (row * found.weights)[:, :, None])[:, :, 0]
-        return numpy(data.y_shift[:, task, None] + data.y_scale[:, task, None] * values)
+        return row * found.weights
 
     size = (hyper.factor.square().sum(-1) @ data.member.mT).mean(-1)  # mean diagonal of B over the values
     amplitude = (found.amplitude * level / size).sqrt()[:, None, None]
-    return report(data, hyper, amplitude, space, ended, found, fitted)
+    return report(data, hyper, amplitude, space, ended, found, chosen.covariance, coefficients)

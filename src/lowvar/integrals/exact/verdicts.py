@@ -1,15 +1,17 @@
-"""A fit as the user sees it: in the units of the samples, with what was learnt and what to distrust."""
+"""A fit in the units of the samples, with its learnt parameters and flags; tasks by themselves or in groups."""
 
 from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
 
+from lowvar.errors import UserError
 from lowvar.integrals.base import Integrals
 from lowvar.integrals.exact.bfgs import Minimum
 from lowvar.integrals.exact.gls import Fit
-from lowvar.integrals.exact.hyper import NUGGET, Hyper
-from lowvar.integrals.exact.space import Space
+from lowvar.integrals.exact.hyper import NUGGET, Hyper, Space
+from lowvar.integrals.exact.reml import Covariance
+from lowvar.integrals.samples import Samples
 from lowvar.integrals.stacked import Stacked, numpy
 
 TOO_FEW = 2  # values for each parameter that is learnt
@@ -23,13 +25,29 @@ def report(
     space: Space,
     ended: Minimum,
     fit: Fit,
-    fitted: Callable[[int, np.ndarray, np.ndarray], np.ndarray],
+    covariance: Covariance,
+    coefficients: Callable[[int], torch.Tensor],
 ) -> Integrals:
-    """Estimates, errors, flags and what was learnt; ``fitted`` as in ``Integrals``.
+    """Estimates, errors, flags, learnt parameters and the fitted functions.
 
-    ``amplitude (R, 1, 1)`` makes of ``hyper.factor`` a factor of the functions' mean prior covariance.
+    Args:
+        data: the samples.
+        hyper: hyper-parameters.
+        amplitude: ``(R, 1, 1)``, makes of ``hyper.factor`` a factor of the functions' mean prior covariance.
+        space: the hyper-parameters that were learnt.
+        ended: the end of the search.
+        fit: constants and weights.
+        covariance: kernel and operator.
+        coefficients: of a task's function in the kernel at the rows of ``data``, ``(R, M)``.
     """
     scale = data.y_scale
+
+    def fitted(task: int, points: np.ndarray, scores: np.ndarray) -> np.ndarray:
+        x, lx = data.points(points, scores)
+        cross = covariance.between(hyper.kernel, x, data.x, lx, data.scores)
+        values = fit.beta[:, task, None] + (cross @ coefficients(task)[:, :, None])[:, :, 0]
+        return numpy(data.y_shift[:, task, None] + scale[:, task, None] * values)
+
     factor = hyper.factor * amplitude * scale[:, :, None]
     B = factor @ factor.mT
     deviation = B.diagonal(dim1=-2, dim2=-1).sqrt().clamp(min=1e-150)
@@ -122,3 +140,35 @@ def together(results: Sequence[Integrals], groups: Sequence[Sequence[int]]) -> I
         info={name: learnt(name) for name in results[0].info},
         fitted=fitted,
     )
+
+
+def by_groups(
+    samples: Samples,
+    group: int | Sequence[Sequence[int]] | None,
+    integrate: Callable[[Samples, Sequence[int]], Integrals],
+) -> Integrals:
+    """Each group of tasks by itself; what was learnt then has an axis of tasks, see ``together``.
+
+    Args:
+        samples: of all tasks.
+        group: how many neighbours, or lists of tasks; None is one group.
+        integrate: ``(samples of a group, its tasks) -> Integrals``.
+
+    Raises:
+        UserError: a group is empty, or the groups leave out a task or have one twice.
+    """
+    tasks = list(range(samples.tasks))
+    if group is None:
+        return integrate(samples, tasks)
+    if isinstance(group, int):
+        if group < 1:
+            raise UserError(f"group {group}: it must be a positive number of tasks")
+        groups = [tasks[first : first + group] for first in range(0, len(tasks), group)]
+    else:
+        try:
+            groups = [[int(t) for t in one] for one in group]
+        except (TypeError, ValueError) as error:
+            raise UserError(f"group {group!r}: it must be a number of tasks, or lists of them") from error
+    if sorted(t for one in groups for t in one) != tasks or not all(groups):
+        raise UserError(f"group {group}: each of the tasks 0 to {len(tasks) - 1} must be in one group")
+    return together([integrate(samples.of_tasks(one), one) for one in groups], groups)

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.linalg
 
-from lowvar.integrals.chains import HALF, effective_size, student
+from lowvar.integrals.base import HALF
+from lowvar.integrals.monte_carlo import effective_size, student
 
 ILL = 1e10  # condition numbers above this are worth a look at rounding
 DEPENDENT = 1e-10  # length of what the columns before it leave of a column of length one: below, it depends on them

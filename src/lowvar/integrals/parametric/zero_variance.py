@@ -6,8 +6,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from lowvar.errors import TooFewPoints, UserError, check_known, whole
-from lowvar.integrals.base import IntegralProperties, Integrals, Integrator
-from lowvar.integrals.memo import of_last_points
+from lowvar.integrals.base import IntegralProperties, Integrals, Integrator, of_last_points
 from lowvar.integrals.monte_carlo import TOO_FEW
 from lowvar.integrals.parametric.long_run import regress_long_run
 from lowvar.integrals.parametric.regression import regress

@@ -31,7 +31,7 @@ def fits(experiment, built: Mapping[str, Any], drawn: Mapping[str, Any]):
     """
     import pandas as pd
 
-    from lowvar.integrals.options import make
+    from lowvar.integrals.base import make
 
     out = []
     for name, methods in experiment.illustrate.fits.items():

@@ -6,11 +6,10 @@ import torch
 from simple_samples import SMOOTH, normal, quadratic, run, smooth
 from torch.func import jacrev, vmap
 
+from lowvar.errors import UserError
 from lowvar.integrals.monte_carlo import monte_carlo
-from lowvar.integrals.parametric.network import langevin, start_weights
-from lowvar.integrals.parametric.neural import neural
-
-# --- neural
+from lowvar_studies.integrators.network import langevin, start_weights
+from lowvar_studies.integrators.neural import neural
 
 
 @pytest.mark.parametrize("hidden", [(5,), (4, 6)])
@@ -62,3 +61,17 @@ def test_neural_sees_row_sums_alone():
     of = [run(neural(steps=20, B=B), samples).value for B in ([[0.5, 0.5], [0.5, -2.5]], [[1.0, 0], [0, -2.0]], None)]
     np.testing.assert_allclose(of[0], of[1], rtol=1e-10)
     assert np.abs(of[0] - of[2]).max() > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda s: neural(hidden=(3, 3, 3)), "hidden .* of neural: it must be the widths of one or two layers"),
+        (lambda s: neural(steps=-1), "steps -1: it must be a whole number, 0 or more"),
+        (lambda s: neural(rate=float("nan")), "rate nan: it must be a number, 0 or more"),
+        (lambda s: run(neural(folds=12), s), "12 folds of neural: a task has 20 points, too few to split"),
+    ],
+)
+def test_mistakes(make, message):
+    with pytest.raises(UserError, match=message):
+        make(normal(smooth))

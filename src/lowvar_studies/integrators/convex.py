@@ -10,15 +10,17 @@ from lowvar.errors import UserError, positive
 from lowvar.integrals.base import IntegralProperties, Integrals, Integrator
 from lowvar.integrals.exact.bfgs import minimise
 from lowvar.integrals.exact.fit_settings import FitSettings
-from lowvar.integrals.exact.relation_fit import Found, fit_relation
-from lowvar.integrals.exact.task_objective import TaskObjective
 from lowvar.integrals.kernels import Kernel
 from lowvar.integrals.samples import Samples
+from lowvar.registry import declares
+from lowvar_studies.integrators.relation_fit import Found, fit_relation
+from lowvar_studies.integrators.task_objective import TaskObjective
 
 LEAST, MOST = -30.0, 10.0  # logarithms of the diagonal of B's factor
 LARGE = 1e4  # its other entries
 
 
+@declares(packages=("torch",), extra="torch")
 def convex(
     kernel: str | Kernel = "squared_exponential",
     kernel_options: Mapping[str, Any] | None = None,

@@ -9,14 +9,16 @@ import torch
 from lowvar.errors import positive, whole
 from lowvar.integrals.base import IntegralProperties, Integrals, Integrator
 from lowvar.integrals.exact.fit_settings import FitSettings
-from lowvar.integrals.exact.relation_fit import Found, fit_relation
-from lowvar.integrals.exact.task_objective import TaskObjective, relation_of
 from lowvar.integrals.kernels import Kernel
 from lowvar.integrals.samples import Samples
+from lowvar.registry import declares
+from lowvar_studies.integrators.relation_fit import Found, fit_relation
+from lowvar_studies.integrators.task_objective import TaskObjective, relation_of
 
 LOOK_EVERY = 10  # sweeps between two looks at which repetitions have converged
 
 
+@declares(packages=("torch",), extra="torch")
 def alternating(
     kernel: str | Kernel = "squared_exponential",
     kernel_options: Mapping[str, Any] | None = None,

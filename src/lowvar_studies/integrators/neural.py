@@ -7,15 +7,17 @@ import numpy as np
 import torch
 
 from lowvar.errors import UserError, positive, whole
-from lowvar.integrals.adam import Adam
 from lowvar.integrals.base import IntegralProperties, Integrals, Integrator
-from lowvar.integrals.parametric.network import Weights, langevin, start_weights
 from lowvar.integrals.parametric.regression import effective_sizes
 from lowvar.integrals.parametric.sharing import Relation, in_one_unit, row_sums
 from lowvar.integrals.samples import Samples
 from lowvar.integrals.stacked import numpy, stack, tensor
+from lowvar.registry import declares
+from lowvar_studies.integrators.adam import Adam
+from lowvar_studies.integrators.network import Weights, langevin, start_weights
 
 
+@declares(packages=("torch",), extra="torch")
 def neural(
     hidden: Sequence[int] = (20,),
     steps: int = 300,

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-import numpy as np
 import torch
 
 from lowvar.integrals.base import Integrals
@@ -11,13 +10,12 @@ from lowvar.integrals.exact import gls
 from lowvar.integrals.exact.checks import check_memory, check_sizes
 from lowvar.integrals.exact.fit_settings import FitSettings
 from lowvar.integrals.exact.hyper import Hyper
-from lowvar.integrals.exact.learn import learn
-from lowvar.integrals.exact.one_fit import joined, space_of
-from lowvar.integrals.exact.reml import at_once
-from lowvar.integrals.exact.task_objective import TaskObjective
+from lowvar.integrals.exact.kernel_fit import joined, learn, space_of
+from lowvar.integrals.exact.reml import pieces
 from lowvar.integrals.exact.verdicts import report
 from lowvar.integrals.samples import Samples
 from lowvar.integrals.stacked import numpy, stack
+from lowvar_studies.integrators.task_objective import TaskObjective
 
 
 @dataclass(frozen=True)
@@ -52,9 +50,8 @@ def fit_relation(
     space = space_of(data, chosen, eye, False)
     hyper, ended = learn(chosen.covariance, data, space, chosen.steps)
     found, fits, levels = [], [], []
-    for which in torch.arange(data.repetitions, device=data.y.device).split(at_once(data)):
-        here, params = data.pick(which), hyper.kernel
-        params = {name: value[which] for name, value in params.items()}
+    for which, here in pieces(data):
+        params = hyper.pick(which).kernel
         matrix = chosen.covariance.between(params, here.x, here.x, here.scores, here.scores)
         level = matrix.diagonal(dim1=-2, dim2=-1).mean(-1)
         problem = TaskObjective(matrix / level[:, None, None], here.y[:, :, 0], here.member, penalty)
@@ -65,12 +62,8 @@ def fit_relation(
     fit, level, B = joined(fits), torch.cat(levels), torch.cat([one.B for one in found])
     trace = torch.cat([_padded(one.trace, length) for one in found])
 
-    def fitted(task: int, points: np.ndarray, scores: np.ndarray) -> np.ndarray:
-        x, lx = data.points(points, scores)
-        row = B[:, task] @ data.member.mT / level[:, None]
-        cross = chosen.covariance.between(hyper.kernel, x, data.x, lx, data.scores)
-        values = fit.beta[:, task, None] + (cross @ (row * fit.weights)[:, :, None])[:, :, 0]
-        return numpy(data.y_shift[:, task, None] + data.y_scale[:, task, None] * values)
+    def coefficients(task: int) -> torch.Tensor:
+        return B[:, task] @ data.member.mT / level[:, None] * fit.weights
 
     ended = replace(
         ended,
@@ -80,7 +73,7 @@ def fit_relation(
     values, vectors = torch.linalg.eigh(B)
     root = vectors * values.clamp(min=0).sqrt()[:, None]
     learnt = Hyper(hyper.kernel, torch.full_like(hyper.nugget, penalty), root)
-    result = report(data, learnt, torch.ones_like(eye[:, :1, :1]), space, ended, fit, fitted)
+    result = report(data, learnt, torch.ones_like(eye[:, :1, :1]), space, ended, fit, chosen.covariance, coefficients)
     return replace(result, info={**result.info, "objective": numpy(trace[:, -1]), "objective_trace": numpy(trace)})
 
 

@@ -1,0 +1,230 @@
+"""The fit that the exact integrators share: hyper-parameters by REML, then the constants.
+
+The search has a few starts, then BFGS, on some of the rows and then on all, in coordinates of ``B`` that move along
+with it.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields, replace
+from itertools import pairwise
+
+import torch
+
+from lowvar.errors import UserError
+from lowvar.integrals.exact.bfgs import Minimum, minimise
+from lowvar.integrals.exact.fit_settings import FitSettings
+from lowvar.integrals.exact.gls import Fit, solve
+from lowvar.integrals.exact.hyper import NUGGET, TREND, Hyper, Space
+from lowvar.integrals.exact.reml import Covariance, objective, pieces, shifted
+from lowvar.integrals.stacked import Stacked, deviation
+
+LENGTHSCALES = 1.0, 10.0, 200.0  # common ones to start from, in standard deviations of the points
+ONE_LENGTHSCALE = 3.0, 30.0, 3e4  # then one input after the other
+NUGGETS = 1e-8, 1e-3
+INPUTS = 30  # with more of them none is looked at alone
+ROWS = 64  # of the first search
+ROUND = 40  # evaluations between two changes of coordinates
+GRADIENT = 1e-2  # gradient tolerance, of the log likelihood
+DIFFERENCE = 1e-3  # value tolerance, of the log likelihood
+
+
+def space_of(data: Stacked, chosen: FitSettings, factor: torch.Tensor, learn_factor: bool) -> Space:
+    """The hyper-parameters to learn; the factor of ``B``, ``(R, q, q)``, is given, or to start from.
+
+    Raises:
+        UserError: the kernel has no lengthscale, but one was given, or one of another length.
+    """
+    repetitions, dim = data.x.shape[0], data.x.shape[2]
+    defaults = chosen.covariance.defaults(dim)
+    parameters = {name: value.to(data.y).expand(repetitions, -1) for name, value in defaults.items()}
+    learnt = tuple(parameters)
+    if chosen.scales is not None:
+        if "log_lengthscale" not in parameters or len(chosen.scales) not in (1, dim):
+            raise UserError(f"lengthscale: give one, or {dim}, and only to a kernel that has a lengthscale")
+        given = data.y.new_tensor(chosen.scales) / data.x_scale
+        if parameters["log_lengthscale"].shape[1] < dim and len(chosen.scales) > 1:
+            raise UserError("lengthscale: a kernel without ard takes one")
+        parameters["log_lengthscale"] = given.log()  # one for each input: standardisation may tell them apart
+        learnt = tuple(name for name in learnt if name != "log_lengthscale")
+    own = chosen.given_nugget
+    nugget = data.y.new_full((repetitions,), NUGGET[0] if own is None else own)
+    spread = deviation(data.x).log().nan_to_num(neginf=0.0)
+    return Space(Hyper(parameters, nugget, factor), learnt, own is None, learn_factor, spread)
+
+
+def fit(data: Stacked, chosen: FitSettings, space: Space) -> tuple[Hyper, torch.Tensor, Minimum, Fit]:
+    """Hyper-parameters, the mean diagonal of the kernel matrix ``(R,)``, the search's end, and the fit."""
+    hyper, ended = learn(chosen.covariance, data, space, chosen.steps)
+    levels, fits = [], []
+    for which, here in pieces(data):
+        matrix, level = chosen.covariance.gram(here, hyper.pick(which))
+        noise = (hyper.nugget[which] * level)[:, None] + here.ridge
+        levels.append(level)
+        fits.append(solve(shifted(matrix, noise), noise, here.y[:, :, 0], here.member, chosen.beta))
+    return hyper, torch.cat(levels), ended, joined(fits)
+
+
+def joined(fits: Sequence[Fit]) -> Fit:
+    """Fits of some repetitions each as one."""
+    return Fit(*(torch.cat([getattr(one, field.name) for one in fits]) for field in fields(Fit)))
+
+
+def learn(covariance: Covariance, data: Stacked, space: Space, steps: int) -> tuple[Hyper, Minimum]:
+    """Hyper-parameters of the largest restricted likelihood, for each repetition; from ``space.fixed``'s ``B``."""
+    repetitions = torch.arange(data.repetitions, device=data.y.device)
+    z = space.pack(space.fixed)
+    if z.shape[1] == 0:
+        none = torch.zeros_like(repetitions)
+        return space.fixed, Minimum(z, none.to(z), z, none, none == 0, torch.diag_embed(z), z > 0)
+    levels = list(_thinned(data))
+    starts = [_better(covariance, levels[0], one, repetitions) for one in _starts(space)]
+    times = repetitions.repeat(len(starts))
+
+    def climb(level: Stacked, space: Space, origin: torch.Tensor, hessian: torch.Tensor | None = None):
+        def function_of(here, which):
+            return objective(covariance, level, here, origin[which])
+
+        return search(function_of, space, level.rows / level.member.shape[1], steps, hessian)
+
+    space, ended = climb(levels[0], replace(space.pick(times), fixed=Hyper.of(starts)), times)
+    values = ended.value
+    if len(levels) > 1:
+        where = torch.arange(len(times), device=times.device)
+        values = objective(covariance, levels[1], space, times)(space.pack(space.fixed), where, False)[0]
+    best = values.reshape(-1, len(repetitions)).argmin(0) * len(repetitions) + repetitions
+    space, ended = space.pick(best), ended.pick(best)
+    for before, level in pairwise(levels):
+        space, ended = climb(level, space, repetitions, ended.hessian * (level.rows / before.rows))
+    return space.fixed, ended
+
+
+def search(
+    function_of: Callable[[Space, torch.Tensor], Callable],
+    space: Space,
+    rows: float,
+    steps: int,
+    hessian: torch.Tensor | None = None,
+) -> tuple[Space, Minimum]:
+    """The maximum of the restricted likelihood next to the start, of ``N`` problems.
+
+    ``B = F S S' F'`` for the factor ``F`` at the beginning of a round and a triangular ``S`` that is learnt: how much
+    the likelihood bends in ``S`` hardly depends on ``F``, which may be nearly singular. Each round renews ``F``.
+
+    Args:
+        function_of: ``(space, which (A,)) -> function`` for ``bfgs.minimise``, of these problems alone; the space too
+            has these alone.
+        space: what is learnt, with the start as ``fixed``.
+        rows: values of a task, on average.
+        steps: evaluations at most.
+        hessian: to start with, ``(N, p, p)``; of ``B`` it is not used.
+
+    Returns:
+        The space with the end as ``fixed``, and the end.
+    """
+    active = torch.arange(len(space.spread), device=space.spread.device)
+    whole: Minimum | None = None
+    left = steps
+    while left > 0 and len(active):
+        here = space.pick(active)
+        if hessian is not None and space.factor:
+            hessian = _renewed(hessian, here, rows)
+        ended = minimise(
+            function_of(here, active),
+            here.pack(here.fixed),
+            *here.bounds(),
+            steps=min(left, ROUND) if space.factor else left,
+            gradient_tolerance=GRADIENT,
+            value_tolerance=DIFFERENCE,
+            hessian=hessian,
+        )
+        left -= ROUND if space.factor else left
+        fixed = here.unpack(ended.x, torch.arange(len(active), device=active.device))
+        space = replace(space, fixed=space.fixed.put(active, fixed))
+        whole = ended if whole is None else whole.put(active, replace(ended, steps=whole.steps[active] + ended.steps))
+        active = torch.nonzero(~whole.converged)[:, 0]
+        hessian = whole.hessian[active]
+    assert whole is not None
+    return space, whole
+
+
+def _renewed(hessian: torch.Tensor, space: Space, rows: float) -> torch.Tensor:
+    """Resets the block of ``S`` to its expected Hessian at ``S = I``, as if rows of the same task were independent."""
+    diagonal = space.diagonal
+    first = hessian.shape[1] - len(diagonal)
+    own = torch.diag(torch.where(diagonal, 2 * rows, rows).to(hessian))
+    new = hessian.clone()
+    new[:, first:] = 0
+    new[:, :, first:] = 0
+    new[:, first:, first:] = own
+    return new
+
+
+def _thinned(data: Stacked) -> Iterator[Stacked]:
+    """The samples at last, before them some of the rows, three times as many each time."""
+    rows = ROWS
+    while 1.5 * rows < data.rows:
+        yield data.thin(rows)
+        rows *= 3
+    yield data
+
+
+def _starts(space: Space) -> Iterator[Space]:
+    """With a trend and without: the likelihood may have a maximum for either."""
+    fixed = space.fixed
+    yield space
+    if "log_trend" in space.kernel:
+        none = torch.full_like(fixed.kernel["log_trend"], math.log(TREND[0]))
+        yield replace(space, fixed=replace(fixed, kernel=fixed.kernel | {"log_trend": none}))
+
+
+def _better(covariance: Covariance, data: Stacked, space: Space, which: torch.Tensor) -> Hyper:
+    """The best of a few: common lengthscales and nuggets, signs of ``B``, then each lengthscale alone."""
+    function = objective(covariance, data, space, which)
+    best = space.pack(space.fixed)
+    at_best = function(best, which, False)[0]
+
+    def offer(change: Callable[[Hyper], Hyper]) -> None:
+        nonlocal best, at_best
+        z = space.pack(change(space.unpack(best, which)))
+        there = function(z, which, False)[0]
+        better = there < at_best
+        best, at_best = torch.where(better[:, None], z, best), torch.where(better, there, at_best)
+
+    def common() -> None:
+        for lengthscale in LENGTHSCALES if space.lengthscales else (1.0,):
+            kernel = {name: space.around(name, lengthscale=lengthscale) for name in space.lengthscales}
+            for nugget in NUGGETS if space.nugget else (1.0,):
+                offer(lambda h: Hyper(h.kernel | kernel, torch.full_like(h.nugget, nugget), h.factor))
+
+    common()
+    if space.factor:
+        offer(lambda h: Hyper(h.kernel, h.nugget, torch.eye(h.factor.shape[1]).to(h.factor).expand_as(h.factor)))
+        for task in range(1, space.fixed.factor.shape[1]):
+            offer(lambda h: Hyper(h.kernel, h.nugget, _flip(h.factor, task)))
+        common()
+    for name in space.lengthscales:
+        inputs = space.width(name)
+        if 1 < inputs <= INPUTS:
+            for j in range(inputs):
+                for lengthscale in ONE_LENGTHSCALE:
+                    one = space.around(name, lengthscale=lengthscale)[:, j : j + 1]
+                    offer(lambda h: Hyper(h.kernel | {name: _put(h.kernel[name], j, one)}, h.nugget, h.factor))
+    return space.unpack(best, which)
+
+
+def _flip(factor, task):
+    """The task's correlations with the others turned: its row but the diagonal, and the rest of its column."""
+    sign = torch.ones_like(factor[0])
+    sign[task] = -1
+    sign[:, task] *= -1
+    return factor * sign
+
+
+def _put(values, j, one):
+    return torch.cat([values[:, :j], one, values[:, j + 1 :]], 1)
+
+
+def related(tasks: int, correlation: float = 0.95) -> torch.Tensor:
+    """The factor of a ``B`` that has this correlation between all tasks, ``(T, T)``."""
+    return torch.linalg.cholesky((1 - correlation) * torch.eye(tasks, dtype=torch.float64) + correlation)

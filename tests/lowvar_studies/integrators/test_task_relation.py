@@ -1,0 +1,93 @@
+"""``alternating`` and ``convex``: the objective (10) that both minimise, and what every exact integrator keeps."""
+
+import numpy as np
+import pytest
+import torch
+from exact_samples import FIXED, check_constant, check_defaults, check_repetitions, normal, run, smooth, stein
+
+from lowvar.errors import UserError
+from lowvar.integrals.stacked import stack
+from lowvar_studies.integrators.alternating import alternating
+from lowvar_studies.integrators.convex import convex, perturbed
+from lowvar_studies.integrators.task_objective import TaskObjective
+
+
+def test_alternating_halves_decrease_the_objective_to_the_convex_minimum():
+    samples = normal(smooth, repetitions=3, spread=(1.0, 1.0))
+    halves, sequence = run(alternating(), samples), run(convex(), samples)
+    assert (np.diff(halves.info["objective_trace"], axis=1) <= 1e-12).all()
+    assert (np.diff(sequence.info["objective_trace"], axis=1) <= 1e-9).all()
+    np.testing.assert_allclose(sequence.info["objective"], halves.info["objective"], rtol=1e-6)
+    np.testing.assert_allclose(sequence.value, halves.value, atol=1e-4)
+    assert not halves.flags["not_converged"].any()
+
+
+def test_the_perturbed_objective_is_convex():
+    """Along segments between random ``(C, beta, B)``; and its minimum over the first two, and slope, are as claimed."""
+    rng, penalty, delta = np.random.default_rng(2), 0.1, 0.5
+    data = stack(normal(smooth, repetitions=1, sizes=(5, 6)))
+    matrix = torch.as_tensor(stein(data.x[0], data.x[0], data.scores[0], data.scores[0]))[None]
+    problem = TaskObjective(matrix, data.y[:, :, 0], data.member, penalty)
+    k0, y, member = matrix[0].numpy(), data.y[0, :, 0].numpy(), data.member.numpy()
+
+    def value(point):
+        C, beta, relation = point
+        left = y - ((k0 @ C + beta) * member).sum(1)
+        inside = C.T @ k0 @ C + delta**2 * np.eye(2)
+        penalties = penalty * np.trace(np.linalg.solve(relation, inside)) + (relation**2).sum()
+        return (left**2 / (member @ member.sum(0))).sum() + penalties
+
+    def draw():
+        root = rng.normal(size=(2, 2))
+        return rng.normal(size=(11, 2)) * 0.1, rng.normal(size=2), root @ root.T + 0.05 * np.eye(2)
+
+    for _ in range(50):
+        first, second = draw(), draw()
+        middle = tuple((a + b) / 2 for a, b in zip(first, second, strict=True))
+        assert value(middle) <= (value(first) + value(second)) / 2 + 1e-9
+        factor = torch.linalg.cholesky(torch.as_tensor(first[2]))[None]
+        relation = factor @ factor.mT
+        best, slope = perturbed(problem, relation, factor, delta)
+        assert best[0] <= value(first) + 1e-9
+        added = penalty * delta**2 * np.trace(np.linalg.inv(first[2]))
+        np.testing.assert_allclose(best[0], problem.best(relation)[0][0] + added, rtol=1e-9)
+        step = 1e-6 * torch.tensor([[1.0, 0.3], [0.3, -0.5]], dtype=torch.float64)
+        up, down = (
+            perturbed(problem, at, torch.linalg.cholesky(at), delta)[0] for at in (relation + step, relation - step)
+        )
+        torch.testing.assert_close((up - down)[0] / 2, (slope[0] * step).sum(), rtol=1e-4, atol=1e-12)
+
+
+@pytest.mark.parametrize("make", [alternating, convex])
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_constant_is_integrated_exactly_beside_another_integrand(make, shared):
+    check_constant(make(), shared, 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("make", "learnt"),
+    [
+        (alternating, False),
+        *(pytest.param(*of, marks=pytest.mark.long) for of in ((alternating, True), (convex, False), (convex, True))),
+    ],
+)
+def test_repetitions_do_not_depend_on_how_many_there_are(make, learnt):
+    tolerance = 1e-3 if learnt or make is convex else 1e-9  # ``convex`` searches in any case
+    check_repetitions(make(**({} if learnt else FIXED)), tolerance)
+
+
+@pytest.mark.parametrize(
+    ("make", "options", "message"),
+    [
+        (alternating, {"penalty": 0.0}, "penalty 0.0: it must be a positive number"),
+        (convex, {"deltas": [0.1, 0.2]}, "deltas"),
+    ],
+)
+def test_mistakes_are_said(make, options, message):
+    with pytest.raises(UserError, match=message):
+        make(**options)
+
+
+@pytest.mark.parametrize("method", [alternating, convex])
+def test_shared_options_have_one_default(method):
+    check_defaults(method, {"trend": False, "penalty": 1e-5})  # of (10)
