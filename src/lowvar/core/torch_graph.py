@@ -28,7 +28,7 @@ def program(module: GraphModule, leaves) -> Callable:
     constants of the program, which the next call returns again.
     """
     graph, constants = module.graph, _constants(module)
-    for simplify in (_same, _fold, _products, _same):
+    for simplify in (_fold, _products, _same):
         simplify(graph, constants)
         graph.eliminate_dead_code()
     return _code(graph, constants, _Calls(module, constants).of(leaves))
