@@ -2,14 +2,20 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, Literal, NamedTuple, get_args
 
+import array_api_compat.numpy
 import numpy as np
 
 from lowvar.core.backend import Backend
 
 Kind = Literal["real", "binary", "categorical"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
+# NumPy as the backend of a ledger and of checks of values on the host
+HOST: Any = SimpleNamespace(
+    xp=array_api_compat.numpy, asarray=lambda array, like=None: np.asarray(array), take=lambda rows, index: rows[index]
+)
 
 
 @dataclass(frozen=True)
@@ -72,7 +78,7 @@ class BlackBoxProblem:
 
 
 class Ledger(NamedTuple):
-    """The evaluations of a problem so far, as arrays for compiled programs.
+    """The evaluations of a problem so far, as arrays: of a compiled program, or of ``HOST``.
 
     Attributes:
         evaluations: number of points evaluated.
@@ -87,8 +93,8 @@ class Ledger(NamedTuple):
     best_at: Any
 
 
-def open_ledger(backend: Backend, domain: Domain, like: Any) -> Ledger:
-    """An empty ledger with the dtype and device of the floating array ``like``."""
+def open_ledger(backend: Backend, domain: Domain, like: Any = None) -> Ledger:
+    """An empty ledger with the dtype and device of the floating array ``like``, if there is one."""
     zero = backend.asarray(np.zeros((), np.int64))
     points = np.zeros(domain.dim) if domain.kind == "real" else np.zeros(domain.dim, np.int32)
     return Ledger(zero, zero, backend.asarray(np.array(np.inf), like), backend.asarray(points, like))

@@ -12,7 +12,7 @@ from lowvar.core import backend as backends
 from lowvar.errors import UserError, check_known, whole
 from lowvar.registry import label
 from lowvar.search.points import to_host
-from lowvar.search.problem import KINDS, Domain, Kind, uniform_probabilities
+from lowvar.search.problem import HOST, KINDS, Domain, Kind, open_ledger, record, uniform_probabilities
 from lowvar.search.solvers import SEARCH
 from lowvar.search.solvers.ask_tell import Search
 from lowvar.search.solvers.box import Box
@@ -48,9 +48,6 @@ class Searcher:
     Attributes:
         method: name of the search; for ``"auto"``, the chosen one.
         domain: a ``Domain``.
-        evaluations: number of values told.
-        best: the smallest value told, infinite before there is one.
-        best_at: its point, ``(dim,)``, or None.
         integers: mask of the coordinates that are whole numbers, ``(dim,)``, or None.
         notes: remarks on the choice of settings, also issued as warnings.
 
@@ -103,9 +100,7 @@ class Searcher:
                     "one of lowvar's own searches, such as ingo_cma"
                 )
             self._margin = Margin(self.integers, self._search.mean, self._search.population, self._box)
-        self.evaluations = 0
-        self.best: float = np.inf
-        self.best_at: np.ndarray | None = None
+        self._ledger = open_ledger(HOST, self.domain)
         self._points: np.ndarray | None = None
         self.notes: tuple[str, ...] = self._search.solver.notes if isinstance(self._search, Search) else ()
         for note in self.notes:
@@ -120,6 +115,21 @@ class Searcher:
     def iteration(self) -> int:
         """Number of generations told."""
         return self._search.iteration
+
+    @property
+    def evaluations(self) -> int:
+        """Number of values told."""
+        return int(self._ledger.evaluations)
+
+    @property
+    def best(self) -> float:
+        """The smallest value told, infinite before there is one."""
+        return float(self._ledger.best)
+
+    @property
+    def best_at(self) -> np.ndarray | None:
+        """The point of ``best``, ``(dim,)``, or None."""
+        return self._ledger.best_at.copy() if np.isfinite(self._ledger.best) else None
 
     @property
     def mean(self) -> np.ndarray:
@@ -196,12 +206,7 @@ class Searcher:
         if self._margin:
             self._margin.learn(self._search.mean, self._search.deviations)
         self._points = None
-        self.evaluations += len(points)
-        finite = np.isfinite(values)
-        if finite.any():
-            first = int(np.argmin(np.where(finite, values, np.inf)))
-            if values[first] < self.best:
-                self.best, self.best_at = float(values[first]), points[first].copy()
+        self._ledger = record(HOST, self._ledger, points, values)
 
     def _centre(self) -> np.ndarray:
         """The mean before bounds and rounding, ``(dim,)``."""

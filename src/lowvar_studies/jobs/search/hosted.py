@@ -42,9 +42,8 @@ class Progress(NamedTuple):
 
     def ledger(self, mean: np.ndarray) -> Ledger:
         """The evaluator's record as arrays; before the first value, the best point is the mean."""
-        e = self.evaluator
-        best_at = mean if e.best_at is None else e.best_at
-        return Ledger(np.array(e.evaluations), np.array(e.failures), np.array(e.best), np.array(best_at))
+        ledger = self.evaluator.ledger
+        return Ledger(*map(np.array, ledger if np.isfinite(ledger.best) else ledger._replace(best_at=mean)))
 
 
 class _Hosted(SearchEngine, Engine):
@@ -178,11 +177,9 @@ class HostedEngine(_Hosted):
         each = len(Ledger._fields) + 3
         own = len(leaves) - each * len(progress)
         for r, one in enumerate(progress):
-            e = one.evaluator
-            evaluations, failures, best, best_at, nearest, *met = leaves[own + r * each : own + (r + 1) * each]
-            e.evaluations, e.failures, e.best, e.nearest = int(evaluations), int(failures), float(best), float(nearest)
-            e.best_at = best_at if np.isfinite(best) else None
-            one.met[:], one.met_best[:] = met
+            *ledger, nearest, met, met_best = leaves[own + r * each : own + (r + 1) * each]
+            one.evaluator.ledger, one.evaluator.nearest = Ledger(*ledger), float(nearest)
+            one.met[:], one.met_best[:] = met, met_best
         return _State(self.backend.rebuilt(leaves[:own], solver), progress)
 
 
