@@ -7,7 +7,7 @@ import numpy as np
 
 from lowvar.errors import UserError, check_known, kind_of, positive, whole
 from lowvar.search.points import PointErrors, number, numbers, one_by_one
-from lowvar.search.problem import KINDS, BlackBoxProblem, Domain, Kind, uniform_probabilities
+from lowvar.search.problem import KINDS, BlackBoxProblem, Domain, Kind, checked_start, uniform_probabilities
 
 Errors = Literal["raise", "mark"]
 
@@ -94,16 +94,12 @@ def _domain(kind, dim, choices) -> Domain:
 
 
 def _start(start, domain):
-    shape = (domain.dim, domain.choices) if domain.kind == "categorical" else (domain.dim,)
     if start is None:
-        start = np.zeros(shape) if domain.kind == "real" else uniform_probabilities(domain)
+        start = np.zeros(domain.dim) if domain.kind == "real" else uniform_probabilities(domain)
     draw = start if callable(start) else lambda key: start
 
     def checked(key):
-        array = np.asarray(draw(key), dtype=np.float64)
-        if array.shape != shape or not np.isfinite(array).all():
-            raise UserError(f"start has shape {array.shape}: it must hold finite numbers in shape {shape}")
-        return array.copy()
+        return checked_start("start", draw(key), domain.kind, domain.start_shape)
 
     if not callable(start):
         checked(None)

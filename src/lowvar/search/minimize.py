@@ -14,7 +14,7 @@ from lowvar.search.points import to_host
 from lowvar.search.problem import BlackBoxProblem, Kind
 from lowvar.search.result import Generation, SearchResult, Status
 from lowvar.search.run import Run
-from lowvar.search.searcher import Searcher, known_method, own_options, where
+from lowvar.search.searcher import Searcher, domain_and_start, known_method, own_options
 from lowvar.search.solvers import SEARCH
 from lowvar.search.solvers.make import default_method
 
@@ -142,7 +142,7 @@ def minimize(
         x0, sigma0, domain, dim, choices = _of_problem(f, x0, sigma0, domain, batched, workers, seed)
     elif not callable(f):
         raise UserError(f"f is {kind_of(f)}: it must be a function of a point, or a BlackBoxProblem")
-    space, _ = where(domain, x0, dim, choices)
+    space, _ = domain_and_start(domain, x0, dim, choices)
     chosen = default_method(space) if method == "auto" else method
     SEARCH.check_options(chosen, options, also=own_options(minimize), instead=_INSTEAD)
 

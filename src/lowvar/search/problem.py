@@ -9,6 +9,8 @@ import array_api_compat.numpy
 import numpy as np
 
 from lowvar.core.backend import Backend
+from lowvar.errors import UserError
+from lowvar.search.points import to_host
 
 Kind = Literal["real", "binary", "categorical"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -32,12 +34,44 @@ class Domain:
     dim: int
     choices: int = 0
 
+    @property
+    def start_shape(self) -> tuple[int, ...]:
+        """The shape of a search's start: the mean, or the probabilities."""
+        return (self.dim, self.choices) if self.kind == "categorical" else (self.dim,)
+
+
+def checked_start(name: str, start: Any, kind: Kind, shape: tuple[int, ...] | None = None) -> np.ndarray:
+    """The start of a search as a new float64 array: a mean, or the probabilities of a discrete domain.
+
+    Args:
+        name: of the argument.
+        start: any container of numbers.
+        kind: kind of the domain.
+        shape: ``start_shape`` of the domain, if it is known.
+
+    Raises:
+        UserError: it is no such array.
+    """
+    array = to_host(start)
+    needed = shape or ("(dim, choices)" if kind == "categorical" else "(dim,)")
+    if array.dtype.kind not in "biuf":
+        raise UserError(f"{name}: it must be an array of numbers of shape {needed}")
+    if array.ndim != (2 if kind == "categorical" else 1) or shape not in (None, array.shape):
+        raise UserError(f"{name} has shape {array.shape}: a {kind} search starts from an array of shape {needed}")
+    if not array.size:
+        raise UserError(f"{name} is empty: a search needs at least one coordinate")
+    if not np.isfinite(array).all():
+        raise UserError(f"{name}: {int((~np.isfinite(array)).sum())} of its {array.size} numbers are not finite")
+    if kind != "real" and not ((array >= 0) & (array <= 1)).all():
+        raise UserError(f"{name}: a {kind} search starts from probabilities, between 0 and 1")
+    if kind == "categorical" and not np.allclose(array.sum(axis=1), 1):
+        raise UserError(f"{name}: the probabilities of each row must sum to 1")
+    return array.astype(np.float64)
+
 
 def uniform_probabilities(domain: Domain) -> np.ndarray:
     """``1 / 2`` for each coordinate of a binary domain, ``1 / K`` for each choice of a categorical one."""
-    if domain.kind == "binary":
-        return np.full(domain.dim, 0.5)
-    return np.full((domain.dim, domain.choices), 1 / domain.choices)
+    return np.full(domain.start_shape, 1 / domain.choices)
 
 
 @dataclass(frozen=True)

@@ -231,7 +231,7 @@ def test_starts():
         ({"choices": 3}, "choices=3 with a real domain: only a categorical one takes it"),
         ({"workers": 0}, "workers 0: it must be a whole number, 1 or more"),
         ({"workers": 2, "batched": True}, "workers=2 with a batched f"),
-        ({"start": [1, 2, 3]}, r"start has shape \(3,\): it must hold finite numbers in shape \(2,\)"),
+        ({"start": [1, 2, 3]}, "start has shape"),
         ({"sigma0": 0}, "sigma0 0: it must be a positive number"),
         ({"errors": "ignore"}, "unknown way to treat errors 'ignore'"),
         ({"f": 3}, "f is an int: it must be a function of a point"),

@@ -1,7 +1,7 @@
 """Searches whose function runs on the host, or whose solver is a stateful object: Python evaluates the generations.
 
-``HostedEngine`` asks and tells all repetitions of a compiled solver in one program; ``DrivenEngine`` asks and tells the
-objects of a peer in turn.
+``HostedEngine`` asks and tells all repetitions of a compiled solver in one program; ``DrivenEngine`` calls a peer's
+objects in turn.
 """
 
 from collections.abc import Sequence
@@ -184,18 +184,18 @@ class HostedEngine(_Hosted):
 
 
 class DrivenEngine(_Hosted):
-    """All repetitions of an ask-and-tell search, driven from Python.
+    """All repetitions of a peer that is driven from Python.
 
     Args:
         problem: any function.
-        make: ``repetition -> search``, an object with ``ask``, ``tell``, ``mean`` and ``spread``.
+        make: ``repetition -> search``, an object with ``propose``, ``learn``, ``mean`` and ``spread``.
         settings: a ``SearchSettings``; its budget is that of each repetition's evaluator.
     """
 
     def __init__(self, problem, make, settings):
         self._make = make
         self._first = [make(r) for r in range(settings.repetitions)]
-        super().__init__(problem, settings, len(self._first[0].ask()))
+        super().__init__(problem, settings, self._first[0].population)
 
     def init(self):
         """All repetitions before their first generation."""
@@ -204,10 +204,11 @@ class DrivenEngine(_Hosted):
         return list(zip(searches, self.begin(), strict=True))
 
     def advance(self, state, first, count):
-        """Asks, evaluates and tells, one repetition after another."""
+        """Proposes, evaluates and learns, one repetition after another."""
         for _ in range(count):
             for search, one in state:
-                search.tell(one.evaluator(search.ask()))
+                points = search.propose()
+                search.learn(points, one.evaluator(points))
                 if len(self.targets):
                     one.look(search.mean, self.goals)
         return state
