@@ -6,8 +6,7 @@ from typing import Any, get_args
 import numpy as np
 
 from lowvar.errors import UserError, check_known, whole
-from lowvar.search.callable import Errors
-from lowvar.search.points import PointErrors, WrongValue, numbers
+from lowvar.search.callable import Errors, PointErrors, WrongValue, numbers
 from lowvar.search.problem import HOST, BlackBoxProblem, open_ledger, record
 
 _COUNTED = 10**7  # maximum number of points of a space whose evaluated ones are recorded

@@ -10,10 +10,8 @@ from lowvar.core.keys import named_key
 from lowvar.errors import UserError, kind_of, whole
 from lowvar.search.callable import Errors, from_callable
 from lowvar.search.evaluator import Evaluator
-from lowvar.search.points import to_host
-from lowvar.search.problem import BlackBoxProblem, Kind
-from lowvar.search.result import Generation, SearchResult, Status
-from lowvar.search.run import Run
+from lowvar.search.problem import BlackBoxProblem, Kind, to_host
+from lowvar.search.run import Generation, Run, SearchResult, Status
 from lowvar.search.searcher import Searcher, domain_and_start, known_method, own_options
 from lowvar.search.solvers import SEARCH
 from lowvar.search.solvers.make import default_method

@@ -10,7 +10,6 @@ import numpy as np
 
 from lowvar.core.backend import Backend
 from lowvar.errors import UserError
-from lowvar.search.points import to_host
 
 Kind = Literal["real", "binary", "categorical"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -67,6 +66,19 @@ def checked_start(name: str, start: Any, kind: Kind, shape: tuple[int, ...] | No
     if kind == "categorical" and not np.allclose(array.sum(axis=1), 1):
         raise UserError(f"{name}: the probabilities of each row must sum to 1")
     return array.astype(np.float64)
+
+
+def to_host(value: Any) -> np.ndarray:
+    """A NumPy array of any container of numbers; of dtype object for anything else."""
+    if isinstance(value, (list, tuple)):
+        value = [one.detach().cpu() if hasattr(one, "detach") else one for one in value]
+    value = value.detach().cpu() if hasattr(value, "detach") else value
+    if np.ma.isMaskedArray(value):
+        return np.ma.filled(value.astype(float), np.nan)  # a masked value is missing
+    try:
+        return np.asarray(value)
+    except (TypeError, ValueError):  # ragged lists and the like
+        return np.array(None)
 
 
 def uniform_probabilities(domain: Domain) -> np.ndarray:

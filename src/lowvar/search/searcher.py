@@ -11,7 +11,6 @@ import numpy as np
 from lowvar.core import backend as backends
 from lowvar.errors import UserError, check_known, whole
 from lowvar.registry import label
-from lowvar.search.points import to_host
 from lowvar.search.problem import (
     HOST,
     KINDS,
@@ -20,6 +19,7 @@ from lowvar.search.problem import (
     checked_start,
     open_ledger,
     record,
+    to_host,
     uniform_probabilities,
 )
 from lowvar.search.solvers import SEARCH

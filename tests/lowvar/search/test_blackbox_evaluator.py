@@ -10,9 +10,8 @@ import torch
 
 from lowvar.core.backend import get
 from lowvar.errors import UserError
-from lowvar.search.callable import from_callable
+from lowvar.search.callable import PointErrors, from_callable
 from lowvar.search.evaluator import BudgetSpent, Evaluator
-from lowvar.search.points import PointErrors
 from lowvar_studies.functions.catalogue import build
 
 POINTS = np.array([[3.0, 4.0], [0.0, 1.0], [1.0, 1.0]])
