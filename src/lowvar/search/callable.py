@@ -5,7 +5,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from concurrent.futures.process import BrokenProcessPool
 from numbers import Real
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 
@@ -20,8 +20,6 @@ from lowvar.search.problem import (
     uniform_probabilities,
 )
 
-Errors = Literal["raise", "mark"]
-
 
 def from_callable(
     f: Callable[[Any], Any],
@@ -35,7 +33,6 @@ def from_callable(
     optimum: float | None = None,
     start: Any = None,
     sigma0: float = 0.5,
-    errors: Errors = "raise",
 ) -> BlackBoxProblem:
     """A problem whose values come from ``f``, called from Python with NumPy arrays.
 
@@ -53,14 +50,12 @@ def from_callable(
         start: initial mean of a search, ``(dim,)`` (for a discrete domain: probabilities, ``(dim,)`` or
             ``(dim, K)``), or ``key -> start``; zero (or uniform) if not given.
         sigma0: initial standard deviation of a search.
-        errors: at points where ``f`` raises: ``raise`` a ``PointErrors``, or ``mark`` them with NaN.
 
     Raises:
-        UserError: an option out of range.
+        UserError: an option out of range. The problem's ``values`` raise ``PointErrors``.
     """
     if not callable(f):
         raise UserError(f"f is {kind_of(f)}: it must be a function of a point")
-    check_known("way to treat errors", errors, get_args(Errors))
     workers = whole("workers", workers, 1)
     if batched and workers > 1:
         raise UserError(f"workers={workers} with a batched f: only an f of one point can use workers")
@@ -72,7 +67,7 @@ def from_callable(
     def values(points):
         points = np.array(points)
         results, raised = _all(f, points) if batched else one_by_one(f, points, workers)
-        if raised and errors == "raise":
+        if raised:
             raise PointErrors(_message(called, raised, len(points)), results, raised) from next(iter(raised.values()))
         return results
 

@@ -1,14 +1,15 @@
 """Evaluations of a problem: counted, checked and limited by a budget."""
 
 import math
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from lowvar.errors import UserError, check_known, whole
-from lowvar.search.callable import Errors, PointErrors, WrongValue, numbers
+from lowvar.search.callable import PointErrors, WrongValue, numbers
 from lowvar.search.problem import HOST, BlackBoxProblem, open_ledger, record
 
+Errors = Literal["raise", "mark"]
 _COUNTED = 10**7  # maximum number of points of a space whose evaluated ones are recorded
 
 
@@ -148,7 +149,10 @@ class Evaluator:
         except Exception as error:
             if backend is not None:  # a failure of a compiled problem is a bug: keep its traceback
                 raise
-            return np.full(len(points), np.nan), _Raised(name, error, len(points))
+            message = f"{name} raised {type(error).__name__}: {error} (called with {len(points)} points)"
+            raised = PointErrors(message, np.full(len(points), np.nan), dict.fromkeys(range(len(points)), error))
+            raised.__cause__ = error
+            return raised.values, raised
 
     def _record(self, points, values, exact):
         self.ledger = record(HOST, self.ledger, points, values)
@@ -158,14 +162,6 @@ class Evaluator:
             index = np.unique(points @ domain.choices ** np.arange(domain.dim))
             self.unseen -= int((~self._seen[index]).sum())
             self._seen[index] = True
-
-
-class _Raised(Exception):
-    """An exception raised by a batched function."""
-
-    def __init__(self, name, error, count):
-        super().__init__(f"{name} raised {type(error).__name__}: {error} (called with {count} points)")
-        self.__cause__ = error
 
 
 def _refuse_failures(name, values):

@@ -8,8 +8,8 @@ import numpy as np
 
 from lowvar.core.keys import named_key
 from lowvar.errors import UserError, kind_of, whole
-from lowvar.search.callable import Errors, from_callable
-from lowvar.search.evaluator import Evaluator
+from lowvar.search.callable import from_callable
+from lowvar.search.evaluator import Errors, Evaluator
 from lowvar.search.problem import BlackBoxProblem, Kind, to_host
 from lowvar.search.run import Generation, Run, SearchResult, Status
 from lowvar.search.searcher import Searcher, domain_and_start, known_method, own_options

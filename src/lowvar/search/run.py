@@ -75,8 +75,7 @@ class SearchResult:
         sigma: geometric mean of the standard deviations at the end.
         condition: condition number of the covariance at the end.
         failures: evaluations that gave no finite value.
-        notes: remarks on the choice of settings, also issued as warnings; and, if a search made no progress, what to
-            try.
+        notes: remarks on the result, one sentence each, such as ways on for a search that made no progress.
         method: the search.
         trace: table with columns ``iteration, evaluations, f, best, sigma, condition``, a row for each of the
             first generations and ever fewer of the later ones. ``f`` is the median of the generation's values.
@@ -437,7 +436,7 @@ class Run:
         *_, sigma, condition = self.rows[-1]
         return SearchResult(
             evaluator.best_at, evaluator.best, success, status, message, evaluator.evaluations, self.iteration,
-            searcher.mean, sigma, condition, evaluator.failures, (*searcher.notes, *self.advice), searcher.method,
+            searcher.mean, sigma, condition, evaluator.failures, tuple(self.advice), searcher.method,
             pd.DataFrame(self.rows, columns=columns), *self.at_mean, self.noise.sd,
         )  # fmt: skip
 

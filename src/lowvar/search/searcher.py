@@ -1,8 +1,6 @@
 """Black-box search driven by the user's own loop: ``Searcher``."""
 
 import inspect
-import sys
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -59,7 +57,6 @@ class Searcher:
         domain: a ``Domain``.
         iteration: number of generations told.
         integers: mask of the coordinates that are whole numbers, ``(dim,)``, or None.
-        notes: remarks on the choice of settings, also issued as warnings.
 
     Raises:
         UserError: an unknown name, a number out of range, or a method that does not search this domain.
@@ -113,9 +110,6 @@ class Searcher:
         self._ledger = open_ledger(HOST, self.domain)
         self.iteration = 0
         self._asked: tuple[np.ndarray, np.ndarray] | None = None
-        self.notes: tuple[str, ...] = self._search.solver.notes if isinstance(self._search, CompiledSearch) else ()
-        for note in self.notes:
-            warnings.warn(note, stacklevel=_outside())
 
     @property
     def population(self) -> int:
@@ -304,11 +298,3 @@ def _width(sigma0, kind, start) -> float:
                 "all points would equal x0; use a larger sigma0, or shift and scale the coordinates inside f"
             )
     return float(array)
-
-
-def _outside() -> int:
-    """The stack level, for ``warnings``, of the first caller that is not of this library."""
-    frame, level = sys._getframe(1), 1
-    while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith("lowvar."):
-        frame, level = frame.f_back, level + 1
-    return level

@@ -136,7 +136,7 @@ class SearchContract:
             assert text.count(part) == 1, part
         assert all(f"{p}: " in text for p in parameters)
         solver = made(name)
-        assert (solver.name, solver.domain, solver.notes) == (label(name), domain(name), ())
+        assert (solver.name, solver.domain) == (label(name), domain(name))
 
     def test_shapes_and_dtypes(self, name):
         solver = made(name)
