@@ -29,7 +29,8 @@ _AGAIN = {"kink": (1e-2, 1), "plateau": (1.0, 2)}
 _HIGHER = 2  # searches that have to end higher before the best point counts as stalled
 _CLOSE = 1e-8  # of the fall of a search, see `Run._close`
 _CALLS = 20  # calls of a noisy f at the mean, whose averages give the standard error
-_KEPT, _FEWEST, _MOST = 20, 10, 400  # reserved for a noisy f at the mean: budget / 20 evaluations, between 10 and 400
+# reserved for a noisy f at the mean: budget / 20 evaluations, between 10 and 400
+_RESERVED, _FEWEST, _MOST = 20, 10, 400
 
 
 class Generation(NamedTuple):
@@ -210,11 +211,11 @@ class Run:
         return self.searcher.domain.kind != "real" or self.searcher.integers is not None
 
     @property
-    def kept(self) -> int:
+    def reserve(self) -> int:
         """Evaluations of the budget reserved for the mean of a noisy ``f``, or to look for noise at the best point."""
         budget = self.evaluator.budget or 0
         if self.noise.known:
-            return min(max(_FEWEST, budget // _KEPT), _MOST, budget // 2)
+            return min(max(_FEWEST, budget // _RESERVED), _MOST, budget // 2)
         return 2 if self.noise.asked else 0
 
     def _generation(self) -> tuple[Status, str] | None:
@@ -230,12 +231,12 @@ class Run:
         if searcher.spent:
             why = "the search's deviations have shrunk to rounding, and its whole numbers no longer change"
             return ("stalled", why) if self.noise.known else self._at_rest(why)
-        left = evaluator.remaining - self.kept - evaluator.unseen
+        left = evaluator.remaining - self.reserve - evaluator.unseen
         if left >= 0 and self._silent and (evaluator.unseen <= self.size or left < self.size + 2):
             evaluator(evaluator.others())  # they are few, or would be beyond the budget after another generation
             ended = self._at_rest("every point has been evaluated")
             return None if self.noise.known else ended
-        if evaluator.remaining - (self.kept if self.iteration else 0) < self.size:
+        if evaluator.remaining - (self.reserve if self.iteration else 0) < self.size:
             return "budget", f"the budget of {evaluator.budget} evaluations is spent"
         values = evaluator(points)
         self.iteration += 1
@@ -246,12 +247,12 @@ class Run:
         if self.iteration == 1 and len(finite) > 1:
             self.first = average(finite), deviation(finite, 1) / math.sqrt(len(finite))
         rests = self.rest.values(finite)
-        reached, told = self._reached(), self._told(points, values)
+        reached, stopped = self._reached(), self._call_back(points, values)
         self.middle = float(np.median(finite)) if len(finite) else np.nan
         if self.iteration in self.stops:
             self._measure()
-        if reached or told:
-            return reached or told
+        if reached or stopped:
+            return reached or stopped
         if self.noise.overwhelms and self.steady is not None:
             self._change(self.steady)
         if not self._silent:
@@ -289,7 +290,7 @@ class Run:
     def _vouched(self, target: float) -> bool:
         """Whether the mean reaches the target, for noisy values; checked at increasing intervals."""
         count = max(_FEWEST, self.evaluator.evaluations // 50)
-        if self.iteration < self.vouch or self.evaluator.remaining < count + self.size + self.kept:
+        if self.iteration < self.vouch or self.evaluator.remaining < count + self.size + self.reserve:
             return False
         self.vouch = int(1.25 * self.iteration) + 1
         self._evaluate_mean(count)
@@ -356,8 +357,8 @@ class Run:
                 self.confirmed, self.ends = best, Counter()
             else:
                 self.ends["same" if own <= best + self._close else "higher"] += 1
-            width, enough = _AGAIN[place]
-            ended = "same" if self.ends["same"] >= enough else "higher" if self.ends["higher"] >= _HIGHER else ""
+            width, needed = _AGAIN[place]
+            ended = "same" if self.ends["same"] >= needed else "higher" if self.ends["higher"] >= _HIGHER else ""
             if not ended:
                 self.lowest = min(self.lowest, self.searcher, key=lambda searcher: searcher.best)
                 self._continue(self.method, evaluator.best_at, width * self.sigma0)
@@ -367,7 +368,7 @@ class Run:
         self.advice += advice
         return status, words.format(why)
 
-    def _told(self, points, values) -> tuple[Status, str] | None:
+    def _call_back(self, points, values) -> tuple[Status, str] | None:
         """Calls the callback."""
         if self.callback is None:
             return None
@@ -408,14 +409,14 @@ class Run:
             self.noise.lucky(evaluator, evaluator.best_at, evaluator.best)
         ended = status in ("budget", "converged", "stalled") or self.diverged
         if ended and evaluator.remaining >= 1 and (np.abs(searcher.mean) <= self.far).all():
-            message += self._evaluate_mean(min(int(evaluator.remaining), self.kept) if self.noise.known else 1)
+            message += self._evaluate_mean(min(int(evaluator.remaining), self.reserve) if self.noise.known else 1)
         if evaluator.best_at is None:
             shows = "; errors='raise' shows the first failure" if evaluator.evaluations else ""
             if shows and searcher.domain.kind == "real":
                 shows += ", and a smaller sigma0 keeps points nearer to x0"
             raise UserError(f"{evaluator.problem.name}: f never returned a finite value: {message}{shows}")
         if self.target is not None and status not in ("target", "failed", "interrupted"):
-            status, message = self._judged(self.target, status, message)
+            status, message = self._judge(self.target, status, message)
         success = status == "target" or (status == "converged" and self.target is None)
         if status == "budget" and not self.noise.known and not self.rests:
             message += self._progress()
@@ -440,7 +441,7 @@ class Run:
             pd.DataFrame(self.rows, columns=columns), *self.at_mean, self.noise.sd,
         )  # fmt: skip
 
-    def _judged(self, target: float, status: Status, message: str) -> tuple[Status, str]:
+    def _judge(self, target: float, status: Status, message: str) -> tuple[Status, str]:
         """Status and message of a search that ended before its target; the last evaluations may have reached it."""
         value, error = self.at_mean
         if not self.noise.known and self.evaluator.best <= target:  # possibly at the mean

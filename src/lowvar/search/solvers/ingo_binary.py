@@ -72,7 +72,7 @@ def ingo_binary(
 
     def tell(state, noise, points, values):
         gradient = estimator.estimate(points, values, chances(state))
-        return BinaryState(xp.clip(state.logits - beta * gradient, min=least, max=-least))
+        return BinaryState(xp.clip(state.logits - beta * gradient, min=least, max=-least))  # (eq. 35)
 
     def spread(state):
         p = chances(state)
