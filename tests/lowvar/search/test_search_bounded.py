@@ -116,8 +116,7 @@ def test_the_contract_that_does_not_need_ask_and_tell(promise):
 @pytest.mark.parametrize("name", BOTH)
 @pytest.mark.parametrize(
     ("wrong", "message"),
-    [({"b": 2.0, "gamma": 3.0}, r"b 2.0: it must be at most gamma / 2 = 1.5"), ({"b": 0}, "b 0: it must be a positive"),
-     ({"gamma": -1.0}, "gamma -1.0: it must be a positive")],
+    [({"b": 2.0, "gamma": 3.0}, "b 2.0: .* gamma"), ({"b": 0}, "b 0"), ({"gamma": -1.0}, "gamma -1.0")],
 )  # fmt: skip
 def test_bounds_that_are_refused(name, wrong, message):
     with pytest.raises(UserError, match=message):
