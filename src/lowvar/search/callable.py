@@ -9,12 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from lowvar.errors import UserError, check_known, kind_of, positive, require, whole
+from lowvar.errors import UserError, kind_of, positive, require, whole
 from lowvar.search.problem import (
-    KINDS,
     BlackBoxProblem,
-    Domain,
     Kind,
+    checked_domain,
     checked_start,
     to_host,
     uniform_probabilities,
@@ -26,7 +25,7 @@ def from_callable(
     dim: int,
     *,
     kind: Kind = "real",
-    choices: int = 0,
+    choices: int | None = None,
     batched: bool = False,
     workers: int = 1,
     name: str | None = None,
@@ -59,7 +58,7 @@ def from_callable(
     workers = whole("workers", workers, 1)
     if batched and workers > 1:
         raise UserError(f"workers={workers} with a batched f: only an f of one point can use workers")
-    domain = _domain(kind, dim, choices)
+    domain = checked_domain(kind, dim, choices)
     called: str = name or getattr(f, "__name__", type(f).__name__)
     optimum = None if optimum is None else number(optimum)
     sigma0 = positive("sigma0", sigma0)
@@ -87,16 +86,6 @@ def _message(name, raised, count):
     said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     where = f"at point {index}" if len(raised) == 1 else f"at {len(raised)} of {count} points, first at point {index}"
     return f"{name} raised {said} ({where}); errors='mark' counts such points as failures and continues"
-
-
-def _domain(kind, dim, choices) -> Domain:
-    check_known("domain", kind, KINDS)
-    dim = whole("dim", dim, 1)
-    if kind == "categorical":
-        return Domain(kind, dim, whole("choices", choices, 2))
-    if choices not in ((0, 2) if kind == "binary" else (0,)):
-        raise UserError(f"choices={choices} with a {kind} domain: only a categorical one takes it")
-    return Domain(kind, dim, 2 if kind == "binary" else 0)
 
 
 def _start(start, domain):

@@ -154,7 +154,8 @@ def minimize(
     if isinstance(f, BlackBoxProblem):
         problem = f
     else:
-        problem = from_callable(f, space.dim, kind=space.kind, choices=space.choices, batched=batched, workers=workers)
+        own = space.choices if space.kind == "categorical" else None
+        problem = from_callable(f, space.dim, kind=space.kind, choices=own, batched=batched, workers=workers)
     searcher, steady = make(chosen), default_method(space, noisy=True)
     steady = steady if method == "auto" and steady != chosen else None
     evaluator = Evaluator(problem, _budget(budget, searcher), errors)

@@ -9,7 +9,7 @@ import array_api_compat.numpy
 import numpy as np
 
 from lowvar.core.backend import Backend
-from lowvar.errors import UserError
+from lowvar.errors import UserError, check_known, whole
 
 Kind = Literal["real", "binary", "categorical"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -37,6 +37,23 @@ class Domain:
     def start_shape(self) -> tuple[int, ...]:
         """The shape of a search's start: the mean, or the probabilities."""
         return (self.dim, self.choices) if self.kind == "categorical" else (self.dim,)
+
+
+def checked_domain(kind: Kind, dim: int | None, choices: int | None) -> Domain:
+    """The domain of a function; raises a ``UserError`` for a number out of range.
+
+    Args:
+        kind: kind of the domain.
+        dim: coordinates of a point.
+        choices: ``K`` of a categorical domain, else None.
+    """
+    check_known("domain", kind, KINDS)
+    if choices is not None and kind != "categorical":
+        raise UserError(f"choices={choices} with a {kind} domain: only a categorical one takes it")
+    dim = whole("dim", dim, 1)
+    if kind == "categorical":
+        return Domain(kind, dim, whole("choices", choices, 2))
+    return Domain(kind, dim, 2 if kind == "binary" else 0)
 
 
 def checked_start(name: str, start: Any, kind: Kind, shape: tuple[int, ...] | None = None) -> np.ndarray:

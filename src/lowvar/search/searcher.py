@@ -14,6 +14,7 @@ from lowvar.search.problem import (
     KINDS,
     Domain,
     Kind,
+    checked_domain,
     checked_start,
     open_ledger,
     record,
@@ -260,22 +261,18 @@ def _box(bounds, domain: Domain, width: float, integers: np.ndarray | None) -> B
 def domain_and_start(kind, x0, dim, choices) -> tuple[Domain, np.ndarray]:
     """The domain, and the start in it, checked."""
     check_known("domain", kind, KINDS)
-    if choices is not None and kind != "categorical":
-        raise UserError(f"choices={choices} with a {kind} domain: only a categorical one takes it")
     if x0 is not None:
         x0 = checked_start("x0", x0, kind)
-        for name, stated, actual in (("dim", dim, len(x0)), ("choices", choices, x0.shape[-1])):
+        for name, stated, actual in zip(("dim", "choices"), (dim, choices), x0.shape, strict=False):
             if stated is not None and stated != actual:
                 raise UserError(f"{name}={stated}, but x0 has shape {x0.shape}: leave one of the two out")
-        dim, choices = len(x0), x0.shape[-1]
+        dim, choices = len(x0), x0.shape[1] if kind == "categorical" else choices
     elif kind == "real":
         raise UserError("x0: a real search needs a point to start from, one number for each coordinate")
     elif dim is None or (kind == "categorical" and choices is None):
         needed = "dim" if kind == "binary" else "dim and choices"
         raise UserError(f"x0: give the probabilities to start from, or {needed} to start from uniform ones")
-    dim = whole("dim", dim, 1)
-    choices = {"real": 0, "binary": 2}[kind] if kind != "categorical" else whole("choices", choices, 2)
-    domain = Domain(kind, dim, choices)
+    domain = checked_domain(kind, dim, choices)
     return domain, uniform_probabilities(domain) if x0 is None else x0
 
 
