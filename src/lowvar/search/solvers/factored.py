@@ -14,6 +14,7 @@ import numpy as np
 from lowvar.errors import positive
 from lowvar.search.solvers.base import SearchSolver
 from lowvar.search.solvers.sampling import Sampling
+from lowvar.search.solvers.spectrum import gram_factor
 
 
 class FactoredState(NamedTuple):
@@ -84,10 +85,7 @@ def _step_in_span(backend, factor, z, gradient, beta, scales, means):
     xp = backend.xp
     rest = 1 - beta * gradient.trace  # the eigenvalue outside of the span
     images = z @ factor.T  # rows A z_i; the same product as in ask, computed once if both are compiled together
-    gram = z @ z.T
-    # linearly dependent rows of Z (such as antithetic ones) have no exact Cholesky factor
-    ridge = 16 * z.shape[0] * xp.finfo(z.dtype).eps * xp.max(xp.linalg.diagonal(gram)) + xp.finfo(z.dtype).tiny
-    lower = xp.linalg.cholesky(gram + ridge * backend.asarray(np.eye(z.shape[0]), z))
+    lower = gram_factor(backend, z)
     eigenvalues, vectors = xp.linalg.eigh(beta * (lower.T @ (gradient.weights[:, None] * lower)))
     eigenvalues = rest + eigenvalues
     directions = backend.solve_triangular(lower, vectors, transposed=True)  # Z' of it: orthonormal eigenvectors of B
