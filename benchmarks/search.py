@@ -124,7 +124,7 @@ def by_torch(name: str, dim: int, runs: int, generations: int) -> Case:
 
 
 def driven(label: str, dim: int, generations: int) -> Case:
-    """Asked and told from Python."""
+    """Driven from Python."""
     from lowvar.search.problem import Domain
     from lowvar.search.solvers import SEARCH
 
@@ -134,8 +134,8 @@ def driven(label: str, dim: int, generations: int) -> Case:
     def call(_):
         search = SEARCH.get(name)(Domain("real", dim), x0, SIGMA0, seed=1, **options)
         for _ in range(generations):
-            x = search.ask()
-            search.tell((x * x) @ scales)
+            x = search.propose()
+            search.learn(x, (x * x) @ scales)
 
     return Case(label, call, None, generations)
 
@@ -245,11 +245,12 @@ def reached_by_pycma(function, sd, dim, runs, target, budget) -> np.ndarray:
     for i, (turn, moved, x0) in enumerate(zip(*instances(dim, runs), strict=True)):
         f = turned(function, np, dim, turn, moved)
         search = SEARCH.get("pycma")(Domain("real", dim), x0, SIGMA0, seed=1 + i)
-        while search.evaluations + search.population <= budget:
-            true = f(search.ask())
-            search.tell(true + sd * rng.standard_normal(len(true)) if sd else true)
+        for evaluations in range(search.population, budget + 1, search.population):
+            points = search.propose()
+            true = f(points)
+            search.learn(points, true + sd * rng.standard_normal(len(true)) if sd else true)
             if (f(search.mean[None, :])[0] if sd else true.min()) <= target:
-                found[i] = search.evaluations
+                found[i] = evaluations
                 break
     return found
 

@@ -101,7 +101,7 @@ SEARCHES = [
     ("ingo_path.py", "chance = dim + 2 * math.sqrt(2 * dim)", "chance = dim", f"{SS}:ingo_path"),
     ("ingo_path.py", "_MOST = 0.1", "_MOST = 0.2", f"{SS}:straight"),
     ("ingo_path.py", "math.sqrt(c_c * (2 - c_c) * n) * s", "math.sqrt(c_c * n) * s", f"{SS}:ingo_path"),
-    ("bounded.py", "state.precision + 2 * beta * kept", "state.precision + beta * kept", f"{SS}:order"),
+    ("bounded.py", "state.precision + 2 * beta * slope", "state.precision + beta * slope", f"{SS}:order"),
     ("bounded.py", "beta * g / precision", "beta * g / state.precision", f"{SS}:order"),
     ("ingo_zeroth_order.py", "0.5 * gradient.diagonal(noise)", "1.0 * gradient.diagonal(noise)", f"{SS}:zeroth"),
     ("ingo_first_order.py", "0.5 * xp.mean(noise * slopes", "1.0 * xp.mean(noise * slopes", f"{SS}:first_order"),

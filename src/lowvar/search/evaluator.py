@@ -1,15 +1,15 @@
 """Evaluations of a problem: counted, checked and limited by a budget."""
 
 import math
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from lowvar.errors import UserError, check_known, whole
-from lowvar.search.callable import Errors
-from lowvar.search.points import PointErrors, WrongValue, numbers
-from lowvar.search.problem import BlackBoxProblem
+from lowvar.search.callable import PointErrors, WrongValue, numbers
+from lowvar.search.problem import HOST, BlackBoxProblem, open_ledger, record
 
+Errors = Literal["raise", "mark"]
 _COUNTED = 10**6  # maximum number of points of a space whose evaluated ones are recorded
 
 
@@ -38,10 +38,7 @@ class Evaluator:
             generation has been counted; or ``mark`` the point with NaN and continue.
 
     Attributes:
-        evaluations: points evaluated so far.
-        failures: number of them without a finite value.
-        best: the smallest value so far, infinite before there is one.
-        best_at: its point, ``(dim,)``, or None.
+        ledger: evaluations, failures and the best point so far, a ``Ledger``.
         nearest: the smallest value without noise at any point evaluated; ``best`` if the problem has no noise.
         unseen: number of points of a discrete domain not evaluated yet; infinite if the budget is below all of them.
 
@@ -58,15 +55,33 @@ class Evaluator:
         check_known("way to treat errors", errors, get_args(Errors))
         self.problem, self.errors = problem, errors
         self.budget = None if budget is None else whole("budget", budget, 1)
-        self.evaluations, self.failures = 0, 0
-        self.best: float = math.inf
-        self.best_at: np.ndarray | None = None
-        self.nearest: float = math.inf
         domain = problem.domain
+        self.ledger = open_ledger(HOST, domain)
+        self.nearest: float = math.inf
         size = domain.choices**domain.dim if domain.kind != "real" else math.inf
         self.unseen = size if size <= min(self.remaining, _COUNTED) else math.inf
         self._seen = np.zeros(int(size) if math.isfinite(self.unseen) else 0, bool)
         self._program = problem.values if problem.backend is None else problem.backend.compile(problem.values)
+
+    @property
+    def evaluations(self) -> int:
+        """Points evaluated so far."""
+        return int(self.ledger.evaluations)
+
+    @property
+    def failures(self) -> int:
+        """Points without a finite value."""
+        return int(self.ledger.failures)
+
+    @property
+    def best(self) -> float:
+        """The smallest value so far, infinite before there is one."""
+        return float(self.ledger.best)
+
+    @property
+    def best_at(self) -> np.ndarray | None:
+        """The point of ``best``, ``(dim,)``, or None."""
+        return self.ledger.best_at if np.isfinite(self.ledger.best) else None
 
     @property
     def remaining(self) -> float:
@@ -81,6 +96,8 @@ class Evaluator:
             UserError: points or values of a wrong shape; with ``errors="raise"``, a failure.
         """
         points = self._checked(points)
+        if not len(points):
+            return np.zeros(0)
         if len(points) > self.remaining:
             raise BudgetSpent(len(points), int(self.remaining))
         values, error = self._values(points)
@@ -119,8 +136,6 @@ class Evaluator:
     def _values(self, points):
         """Values ``(n,)``, and the exceptions by point."""
         backend, name = self.problem.backend, self.problem.name
-        if not len(points):
-            return np.zeros(0), None
         try:
             if backend is not None:
                 return numbers(backend.to_numpy(self._program(backend.asarray(points))), len(points)), None
@@ -134,30 +149,19 @@ class Evaluator:
         except Exception as error:
             if backend is not None:  # a failure of a compiled problem is a bug: keep its traceback
                 raise
-            return np.full(len(points), np.nan), _Raised(name, error, len(points))
+            message = f"{name} raised {type(error).__name__}: {error} (called with {len(points)} points)"
+            raised = PointErrors(message, np.full(len(points), np.nan), dict.fromkeys(range(len(points)), error))
+            raised.__cause__ = error
+            return raised.values, raised
 
     def _record(self, points, values, exact):
-        finite = np.isfinite(values)
+        self.ledger = record(HOST, self.ledger, points, values)
         self.nearest = min(self.nearest, float(np.min(exact, where=np.isfinite(exact), initial=np.inf)))
-        self.evaluations += len(points)
-        self.failures += int((~finite).sum())
         if len(self._seen):
             domain = self.problem.domain
             index = np.unique(points @ domain.choices ** np.arange(domain.dim))
             self.unseen -= int((~self._seen[index]).sum())
             self._seen[index] = True
-        if finite.any():
-            first = int(np.argmin(np.where(finite, values, np.inf)))
-            if values[first] < self.best:
-                self.best, self.best_at = float(values[first]), points[first].copy()
-
-
-class _Raised(Exception):
-    """An exception raised by a batched function."""
-
-    def __init__(self, name, error, count):
-        super().__init__(f"{name} raised {type(error).__name__}: {error} (called with {count} points)")
-        self.__cause__ = error
 
 
 def _refuse_failures(name, values):

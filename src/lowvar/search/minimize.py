@@ -8,13 +8,11 @@ import numpy as np
 
 from lowvar.core.keys import named_key
 from lowvar.errors import UserError, kind_of, whole
-from lowvar.search.callable import Errors, from_callable
-from lowvar.search.evaluator import Evaluator
-from lowvar.search.points import to_host
-from lowvar.search.problem import BlackBoxProblem, Kind
-from lowvar.search.result import Generation, SearchResult, Status
-from lowvar.search.run import Run
-from lowvar.search.searcher import Searcher, known_method, own_options, where
+from lowvar.search.callable import from_callable
+from lowvar.search.evaluator import Errors, Evaluator
+from lowvar.search.problem import BlackBoxProblem, Kind, to_host
+from lowvar.search.run import Generation, Run, SearchResult, Status
+from lowvar.search.searcher import Searcher, domain_and_start, known_method, own_options
 from lowvar.search.solvers import SEARCH
 from lowvar.search.solvers.make import default_method
 
@@ -142,7 +140,7 @@ def minimize(
         x0, sigma0, domain, dim, choices = _of_problem(f, x0, sigma0, domain, batched, workers, seed)
     elif not callable(f):
         raise UserError(f"f is {kind_of(f)}: it must be a function of a point, or a BlackBoxProblem")
-    space, _ = where(domain, x0, dim, choices)
+    space, _ = domain_and_start(domain, x0, dim, choices)
     chosen = default_method(space) if method == "auto" else method
     SEARCH.check_options(chosen, options, also=own_options(minimize), instead=_INSTEAD)
 
@@ -156,7 +154,8 @@ def minimize(
     if isinstance(f, BlackBoxProblem):
         problem = f
     else:
-        problem = from_callable(f, space.dim, kind=space.kind, choices=space.choices, batched=batched, workers=workers)
+        own = space.choices if space.kind == "categorical" else None
+        problem = from_callable(f, space.dim, kind=space.kind, choices=own, batched=batched, workers=workers)
     searcher, steady = make(chosen), default_method(space, noisy=True)
     steady = steady if method == "auto" and steady != chosen else None
     evaluator = Evaluator(problem, _budget(budget, searcher), errors)

@@ -2,14 +2,21 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, Literal, NamedTuple, get_args
 
+import array_api_compat.numpy
 import numpy as np
 
 from lowvar.core.backend import Backend
+from lowvar.errors import UserError, check_known, whole
 
 Kind = Literal["real", "binary", "categorical"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
+# NumPy as the backend of a ledger and of checks of values on the host
+HOST: Any = SimpleNamespace(
+    xp=array_api_compat.numpy, asarray=lambda array, like=None: np.asarray(array), take=lambda rows, index: rows[index]
+)
 
 
 @dataclass(frozen=True)
@@ -26,12 +33,74 @@ class Domain:
     dim: int
     choices: int = 0
 
+    @property
+    def start_shape(self) -> tuple[int, ...]:
+        """The shape of a search's start: the mean, or the probabilities."""
+        return (self.dim, self.choices) if self.kind == "categorical" else (self.dim,)
+
+
+def checked_domain(kind: Kind, dim: int | None, choices: int | None) -> Domain:
+    """The domain of a function; raises a ``UserError`` for a number out of range.
+
+    Args:
+        kind: kind of the domain.
+        dim: coordinates of a point.
+        choices: ``K`` of a categorical domain, else None.
+    """
+    check_known("domain", kind, KINDS)
+    if choices is not None and kind != "categorical":
+        raise UserError(f"choices={choices} with a {kind} domain: only a categorical one takes it")
+    dim = whole("dim", dim, 1)
+    if kind == "categorical":
+        return Domain(kind, dim, whole("choices", choices, 2))
+    return Domain(kind, dim, 2 if kind == "binary" else 0)
+
+
+def checked_start(name: str, start: Any, kind: Kind, shape: tuple[int, ...] | None = None) -> np.ndarray:
+    """The start of a search as a new float64 array: a mean, or the probabilities of a discrete domain.
+
+    Args:
+        name: of the argument.
+        start: any container of numbers.
+        kind: kind of the domain.
+        shape: ``start_shape`` of the domain, if it is known.
+
+    Raises:
+        UserError: it is no such array.
+    """
+    array = to_host(start)
+    needed = shape or ("(dim, choices)" if kind == "categorical" else "(dim,)")
+    if array.dtype.kind not in "biuf":
+        raise UserError(f"{name}: it must be an array of numbers of shape {needed}")
+    if array.ndim != (2 if kind == "categorical" else 1) or shape not in (None, array.shape):
+        raise UserError(f"{name} has shape {array.shape}: a {kind} search starts from an array of shape {needed}")
+    if not array.size:
+        raise UserError(f"{name} is empty: a search needs at least one coordinate")
+    if not np.isfinite(array).all():
+        raise UserError(f"{name}: {int((~np.isfinite(array)).sum())} of its {array.size} numbers are not finite")
+    if kind != "real" and not ((array >= 0) & (array <= 1)).all():
+        raise UserError(f"{name}: a {kind} search starts from probabilities, between 0 and 1")
+    if kind == "categorical" and not np.allclose(array.sum(axis=1), 1):
+        raise UserError(f"{name}: the probabilities of each row must sum to 1")
+    return array.astype(np.float64)
+
+
+def to_host(value: Any) -> np.ndarray:
+    """A NumPy array of any container of numbers; of dtype object for anything else."""
+    if isinstance(value, (list, tuple)):
+        value = [one.detach().cpu() if hasattr(one, "detach") else one for one in value]
+    value = value.detach().cpu() if hasattr(value, "detach") else value
+    if np.ma.isMaskedArray(value):
+        return np.ma.filled(value.astype(float), np.nan)  # a masked value is missing
+    try:
+        return np.asarray(value)
+    except (TypeError, ValueError):  # ragged lists and the like
+        return np.array(None)
+
 
 def uniform_probabilities(domain: Domain) -> np.ndarray:
     """``1 / 2`` for each coordinate of a binary domain, ``1 / K`` for each choice of a categorical one."""
-    if domain.kind == "binary":
-        return np.full(domain.dim, 0.5)
-    return np.full((domain.dim, domain.choices), 1 / domain.choices)
+    return np.full(domain.start_shape, 1 / domain.choices)
 
 
 @dataclass(frozen=True)
@@ -72,7 +141,7 @@ class BlackBoxProblem:
 
 
 class Ledger(NamedTuple):
-    """The evaluations of a problem so far, as arrays for compiled programs.
+    """The evaluations of a problem so far, as arrays: of a compiled program, or of ``HOST``.
 
     Attributes:
         evaluations: number of points evaluated.
@@ -87,8 +156,8 @@ class Ledger(NamedTuple):
     best_at: Any
 
 
-def open_ledger(backend: Backend, domain: Domain, like: Any) -> Ledger:
-    """An empty ledger with the dtype and device of the floating array ``like``."""
+def open_ledger(backend: Backend, domain: Domain, like: Any = None) -> Ledger:
+    """An empty ledger with the dtype and device of the floating array ``like``, if there is one."""
     zero = backend.asarray(np.zeros((), np.int64))
     points = np.zeros(domain.dim) if domain.kind == "real" else np.zeros(domain.dim, np.int32)
     return Ledger(zero, zero, backend.asarray(np.array(np.inf), like), backend.asarray(points, like))

@@ -1,21 +1,23 @@
-"""A running search: generations until a stopping rule applies."""
+"""A running search: generations until a stopping rule applies, and its result."""
 
 import math
 from collections import Counter
 from collections.abc import Callable
 from contextlib import nullcontext
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
 
 import jax
 import numpy as np
 
 from lowvar.core.loop import geometric
 from lowvar.errors import UserError, kind_of
+from lowvar.search.convergence import Look, Rest
 from lowvar.search.evaluator import BudgetSpent, Evaluator
-from lowvar.search.rest import Look, Rest
-from lowvar.search.result import Generation, SearchResult, Status
+from lowvar.search.noise import DIGITS, Noise, average, deviation, dominated, error_of_mean
 from lowvar.search.searcher import Searcher
-from lowvar.search.watch import DIGITS, Noise, average, deviation, dominated, error_of_mean
+
+Status = Literal["target", "converged", "stalled", "budget", "callback", "interrupted", "failed"]
 
 _ROWS = 100  # rows of the trace in a decade of generations
 _DEAD = 10  # consecutive generations without any value, after which a search ends
@@ -27,7 +29,102 @@ _AGAIN = {"kink": (1e-2, 1), "plateau": (1.0, 2)}
 _HIGHER = 2  # searches that have to end higher before the best point counts as stalled
 _CLOSE = 1e-8  # of the fall of a search, see `Run._close`
 _CALLS = 20  # calls of a noisy f at the mean, whose averages give the standard error
-_KEPT, _FEWEST, _MOST = 20, 10, 400  # reserved for a noisy f at the mean: budget / 20 evaluations, between 10 and 400
+# reserved for a noisy f at the mean: budget / 20 evaluations, between 10 and 400
+_RESERVED, _FEWEST, _MOST = 20, 10, 400
+
+
+class Generation(NamedTuple):
+    """The argument of a callback after each generation.
+
+    Attributes:
+        iteration: generations so far.
+        evaluations: evaluations so far.
+        x: the best point so far, ``(dim,)``, or None before there is one.
+        fun: its value, infinite before there is one.
+        points: points of this generation, ``(n, dim)``.
+        values: their values, ``(n,)``; NaN where ``f`` failed.
+        searcher: the search, for its ``mean``, ``sigma`` and ``condition``.
+    """
+
+    iteration: int
+    evaluations: int
+    x: np.ndarray | None
+    fun: float
+    points: np.ndarray
+    values: np.ndarray
+    searcher: Searcher
+
+
+@dataclass(frozen=True, eq=False)
+class SearchResult:
+    """The result of ``minimize``, under SciPy's names where they exist.
+
+    Attributes:
+        x: the best evaluated point, ``(dim,)``.
+        fun: its value; if ``f`` is noisy, the smallest of many noisy values, which is biased low.
+        success: whether the target was reached or, without a target, the search converged. False does not mean that
+            ``x`` is bad: when the budget ends a search, its quality is unknown.
+        status: reason for the end: ``target``; ``converged``: no point that was looked at around ``x`` is better, or
+            every point of a discrete domain was evaluated; ``stalled``, away from a minimum, on a plateau or at a kink;
+            ``budget``, ``callback``, ``interrupted`` (Ctrl-C) or ``failed``. The exceptions of Ctrl-C, of a failing
+            ``f`` and of a callback have it as their ``result``.
+        message: the same in a sentence.
+        nfev: evaluations of ``f``.
+        nit: generations.
+        mean: the search's estimate of the minimum, ``(dim,)``: if ``f`` is noisy, a better answer than ``x``, whose
+            value benefits from selection.
+        sigma: geometric mean of the standard deviations at the end.
+        condition: condition number of the covariance at the end.
+        failures: evaluations that gave no finite value.
+        notes: remarks on the result, one sentence each, such as ways on for a search that made no progress.
+        method: the search.
+        trace: table with columns ``iteration, evaluations, f, best, sigma, condition``, a row for each of the
+            first generations and ever fewer of the later ones. ``f`` is the median of the generation's values.
+        mean_fun: ``f`` at ``mean``, the average of several evaluations where ``f`` is noisy; NaN if the budget left
+            none, or if the callback or a failure ended the search.
+        mean_fun_se: its standard error, from the averages of up to 20 calls and, if ``f`` is batched, of two or more
+            positions in a call; 0 if ``f`` is not noisy, or is said not to be, and NaN if unknown.
+        noise: standard deviation of repeated evaluations of a point; 0 if they agree or with ``noisy=False``, NaN if no
+            point was evaluated twice.
+    """
+
+    x: np.ndarray
+    fun: float
+    success: bool
+    status: Status
+    message: str
+    nfev: int
+    nit: int
+    mean: np.ndarray = field(repr=False)
+    sigma: float
+    condition: float
+    failures: int
+    notes: tuple[str, ...]
+    method: str
+    trace: Any = field(repr=False)
+    mean_fun: float = np.nan
+    mean_fun_se: float = np.nan
+    noise: float = np.nan
+
+    def __repr__(self) -> str:
+        x, mean = (np.array2string(one, precision=6, threshold=8, edgeitems=3) for one in (self.x, self.mean))
+        failed = f", {self.failures} of them failed" if self.failures else ""
+        noisy = [
+            f"  fun      {self.fun:.8g} at x, the smallest of noisy values",
+            f"  mean_fun {self.mean_fun:.6g} +- {self.mean_fun_se:.2g} at mean; noise {self.noise:.3g}",
+            f"  mean     {mean}",
+        ]
+        return "\n".join(
+            [
+                f"SearchResult of {self.method}: {self.message}",
+                f"  success  {self.success}",
+                *(noisy if self.noise > 0 else [f"  fun      {self.fun:.8g}"]),
+                f"  x        {x}, dim {len(self.x)}",
+                f"  nfev     {self.nfev} in {self.nit} generations{failed}",
+                f"  sigma    {self.sigma:.3g}, condition {self.condition:.3g}",
+                *(f"  note     {note}" for note in self.notes),
+            ]
+        )
 
 
 class Run:
@@ -114,11 +211,11 @@ class Run:
         return self.searcher.domain.kind != "real" or self.searcher.integers is not None
 
     @property
-    def kept(self) -> int:
+    def reserve(self) -> int:
         """Evaluations of the budget reserved for the mean of a noisy ``f``, or to look for noise at the best point."""
         budget = self.evaluator.budget or 0
         if self.noise.known:
-            return min(max(_FEWEST, budget // _KEPT), _MOST, budget // 2)
+            return min(max(_FEWEST, budget // _RESERVED), _MOST, budget // 2)
         return 2 if self.noise.asked else 0
 
     def _generation(self) -> tuple[Status, str] | None:
@@ -134,7 +231,7 @@ class Run:
         if searcher.spent:
             why = "the search's deviations have shrunk to rounding, and its whole numbers no longer change"
             return ("stalled", why) if self.noise.known else self._at_rest(why)
-        left = evaluator.remaining - self.kept - evaluator.unseen
+        left = evaluator.remaining - self.reserve - evaluator.unseen
         # they are few, or would be beyond the budget after another generation
         others = left >= 0 and self._silent and (evaluator.unseen <= self.size or left < self.size + 2)
         if others and not evaluator.unseen:
@@ -142,7 +239,7 @@ class Run:
             return None if self.noise.known else ended
         if others:
             return self._others()
-        if evaluator.remaining - (self.kept if self.iteration else 0) < self.size:
+        if evaluator.remaining - (self.reserve if self.iteration else 0) < self.size:
             return "budget", f"the budget of {evaluator.budget} evaluations is spent"
         values = evaluator(points)
         self.iteration += 1
@@ -153,12 +250,12 @@ class Run:
         if self.iteration == 1 and len(finite) > 1:
             self.first = average(finite), deviation(finite, 1) / math.sqrt(len(finite))
         rests = self.rest.values(finite)
-        reached, told = self._reached(), self._told(points, values)
+        reached, stopped = self._reached(), self._call_back(points, values)
         self.middle = float(np.median(finite)) if len(finite) else np.nan
         if self.iteration in self.stops:
             self._measure()
-        if reached or told:
-            return reached or told
+        if reached or stopped:
+            return reached or stopped
         if self.noise.overwhelms and self.steady is not None:
             self._change(self.steady)
         if not self._silent:
@@ -183,8 +280,8 @@ class Run:
         self.middle = float(np.nanmedian(values)) if np.isfinite(values).any() else np.nan
         if self.iteration in self.stops:
             self._measure()
-        reached, told = self._reached(), self._told(points, values)
-        return reached or told
+        reached, stopped = self._reached(), self._call_back(points, values)
+        return reached or stopped
 
     @property
     def _silent(self) -> bool:
@@ -207,7 +304,7 @@ class Run:
     def _vouched(self, target: float) -> bool:
         """Whether the mean reaches the target, for noisy values; checked at increasing intervals."""
         count = max(_FEWEST, self.evaluator.evaluations // 50)
-        if self.iteration < self.vouch or self.evaluator.remaining < count + self.size + self.kept:
+        if self.iteration < self.vouch or self.evaluator.remaining < count + self.size + self.reserve:
             return False
         self.vouch = int(1.25 * self.iteration) + 1
         self._evaluate_mean(count)
@@ -274,8 +371,8 @@ class Run:
                 self.confirmed, self.ends = best, Counter()
             else:
                 self.ends["same" if own <= best + self._close else "higher"] += 1
-            width, enough = _AGAIN[place]
-            ended = "same" if self.ends["same"] >= enough else "higher" if self.ends["higher"] >= _HIGHER else ""
+            width, needed = _AGAIN[place]
+            ended = "same" if self.ends["same"] >= needed else "higher" if self.ends["higher"] >= _HIGHER else ""
             if not ended:
                 self.lowest = min(self.lowest, self.searcher, key=lambda searcher: searcher.best)
                 self._continue(self.method, evaluator.best_at, width * self.sigma0)
@@ -285,7 +382,7 @@ class Run:
         self.advice += advice
         return status, words.format(why)
 
-    def _told(self, points, values) -> tuple[Status, str] | None:
+    def _call_back(self, points, values) -> tuple[Status, str] | None:
         """Calls the callback."""
         if self.callback is None:
             return None
@@ -326,14 +423,14 @@ class Run:
             self.noise.lucky(evaluator, evaluator.best_at, evaluator.best)
         ended = status in ("budget", "converged", "stalled") or self.diverged
         if ended and evaluator.remaining >= 1 and (np.abs(searcher.mean) <= self.far).all():
-            message += self._evaluate_mean(min(int(evaluator.remaining), self.kept) if self.noise.known else 1)
+            message += self._evaluate_mean(min(int(evaluator.remaining), self.reserve) if self.noise.known else 1)
         if evaluator.best_at is None:
             shows = "; errors='raise' shows the first failure" if evaluator.evaluations else ""
             if shows and searcher.domain.kind == "real":
                 shows += ", and a smaller sigma0 keeps points nearer to x0"
             raise UserError(f"{evaluator.problem.name}: f never returned a finite value: {message}{shows}")
         if self.target is not None and status not in ("target", "failed", "interrupted"):
-            status, message = self._judged(self.target, status, message)
+            status, message = self._judge(self.target, status, message)
         success = status == "target" or (status == "converged" and self.target is None)
         if status == "budget" and not self.noise.known and not self.rests:
             message += self._progress()
@@ -354,11 +451,11 @@ class Run:
         *_, sigma, condition = self.rows[-1]
         return SearchResult(
             evaluator.best_at, evaluator.best, success, status, message, evaluator.evaluations, self.iteration,
-            searcher.mean, sigma, condition, evaluator.failures, (*searcher.notes, *self.advice), searcher.method,
+            searcher.mean, sigma, condition, evaluator.failures, tuple(self.advice), searcher.method,
             pd.DataFrame(self.rows, columns=columns), *self.at_mean, self.noise.sd,
         )  # fmt: skip
 
-    def _judged(self, target: float, status: Status, message: str) -> tuple[Status, str]:
+    def _judge(self, target: float, status: Status, message: str) -> tuple[Status, str]:
         """Status and message of a search that ended before its target; the last evaluations may have reached it."""
         value, error = self.at_mean
         if not self.noise.known and self.evaluator.best <= target:  # possibly at the mean

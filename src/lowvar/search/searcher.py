@@ -1,8 +1,6 @@
 """Black-box search driven by the user's own loop: ``Searcher``."""
 
 import inspect
-import sys
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -11,13 +9,23 @@ import numpy as np
 from lowvar.core import backend as backends
 from lowvar.errors import UserError, check_known, whole
 from lowvar.registry import label
-from lowvar.search.points import to_host
-from lowvar.search.problem import KINDS, Domain, Kind, uniform_probabilities
+from lowvar.search.problem import (
+    HOST,
+    KINDS,
+    Domain,
+    Kind,
+    checked_domain,
+    checked_start,
+    open_ledger,
+    record,
+    to_host,
+    uniform_probabilities,
+)
 from lowvar.search.solvers import SEARCH
-from lowvar.search.solvers.ask_tell import Search
 from lowvar.search.solvers.box import Box
+from lowvar.search.solvers.compiled import CompiledSearch
 from lowvar.search.solvers.integers import Margin, mask
-from lowvar.search.solvers.make import default_method, make_driven
+from lowvar.search.solvers.make import default_method, make_search
 
 
 class Searcher:
@@ -48,11 +56,8 @@ class Searcher:
     Attributes:
         method: name of the search; for ``"auto"``, the chosen one.
         domain: a ``Domain``.
-        evaluations: number of values told.
-        best: the smallest value told, infinite before there is one.
-        best_at: its point, ``(dim,)``, or None.
+        iteration: number of generations told.
         integers: mask of the coordinates that are whole numbers, ``(dim,)``, or None.
-        notes: remarks on the choice of settings, also issued as warnings.
 
     Raises:
         UserError: an unknown name, a number out of range, or a method that does not search this domain.
@@ -84,32 +89,28 @@ class Searcher:
         **options: Any,
     ):
         known_method(method)
-        self.domain, start = where(domain, x0, dim, choices)
+        self.domain, start = domain_and_start(domain, x0, dim, choices)
         chosen = default_method(self.domain, noisy) if method == "auto" else method
         self.method = label(chosen)
         SEARCH.check_options(chosen, options, also=own_options(Searcher))
         seed, width = whole("seed", seed, 0), _width(sigma0, domain, start)
         self.integers = _integers(integers, self.domain)
         self._box = None if bounds is None else _box(bounds, self.domain, width, self.integers)
-        self._search = make_driven(
+        self._search = make_search(
             chosen, backends.get(backend), self.domain, self._box.outside(start) if self._box else start, width,
             seed, {"population": population, **options},
         )  # fmt: skip
         self._margin = None
         if self.integers is not None:
-            if not isinstance(self._search, Search):
+            if not isinstance(self._search, CompiledSearch):
                 raise UserError(
                     f"integers: {self.method} would stall where its points are rounded to the same whole numbers; use "
                     "one of lowvar's own searches, such as ingo_cma"
                 )
             self._margin = Margin(self.integers, self._search.mean, self._search.population, self._box)
-        self.evaluations = 0
-        self.best: float = np.inf
-        self.best_at: np.ndarray | None = None
-        self._points: np.ndarray | None = None
-        self.notes: tuple[str, ...] = self._search.solver.notes if isinstance(self._search, Search) else ()
-        for note in self.notes:
-            warnings.warn(note, stacklevel=_outside())
+        self._ledger = open_ledger(HOST, self.domain)
+        self.iteration = 0
+        self._asked: tuple[np.ndarray, np.ndarray] | None = None
 
     @property
     def population(self) -> int:
@@ -117,9 +118,19 @@ class Searcher:
         return self._search.population
 
     @property
-    def iteration(self) -> int:
-        """Number of generations told."""
-        return self._search.iteration
+    def evaluations(self) -> int:
+        """Number of values told."""
+        return int(self._ledger.evaluations)
+
+    @property
+    def best(self) -> float:
+        """The smallest value told, infinite before there is one."""
+        return float(self._ledger.best)
+
+    @property
+    def best_at(self) -> np.ndarray | None:
+        """The point of ``best``, ``(dim,)``, or None."""
+        return self._ledger.best_at.copy() if np.isfinite(self._ledger.best) else None
 
     @property
     def mean(self) -> np.ndarray:
@@ -153,14 +164,11 @@ class Searcher:
 
     def ask(self) -> np.ndarray:
         """The points of this generation, ``(n, dim)``; the same ones until their values are told."""
-        if self._points is None:
-            points = np.array(self._search.ask())
-            self._points = self._inside(self._margin.points(points) if self._margin else points)
-        return self._points.copy()
+        return self._proposed()[1].copy()
 
     def directions(self) -> np.ndarray:
         """The directions of ``ask``'s points from the mean, with root mean square 1, ``(n, dim)``."""
-        steps = np.array(self._search.ask()) - np.array(self._search.mean)[None, :]
+        steps = self._proposed()[0] - np.array(self._search.mean)[None, :]
         if not steps.any(axis=1).all():  # some are below the rounding of the mean
             steps = np.random.default_rng(0).standard_normal(steps.shape)
         return steps / np.sqrt(np.mean(steps**2, axis=1, keepdims=True))
@@ -186,22 +194,24 @@ class Searcher:
         Raises:
             UserError: ``ask`` was not called, or the number of values is wrong.
         """
-        points, values = self._points, to_host(values)
-        if points is None:
+        if self._asked is None:
             raise UserError(f"{self.method}: tell without ask: ask for this generation's points first")
+        (own, points), values = self._asked, to_host(values)
         if values.shape != (len(points),) or values.dtype.kind not in "biuf":
             raise UserError(f"{self.method}: tell needs {len(points)} numbers, one for each point of ask")
         values = values.astype(np.float64)
-        self._search.tell(values)
+        self._search.learn(own, values)
         if self._margin:
             self._margin.learn(self._search.mean, self._search.deviations)
-        self._points = None
-        self.evaluations += len(points)
-        finite = np.isfinite(values)
-        if finite.any():
-            first = int(np.argmin(np.where(finite, values, np.inf)))
-            if values[first] < self.best:
-                self.best, self.best_at = float(values[first]), points[first].copy()
+        self._asked, self.iteration = None, self.iteration + 1
+        self._ledger = record(HOST, self._ledger, points, values)
+
+    def _proposed(self) -> tuple[np.ndarray, np.ndarray]:
+        """The search's own points of this generation, and those of ``ask``, within bounds and rounded."""
+        if self._asked is None:
+            own = np.array(self._search.propose())
+            self._asked = own, self._inside(self._margin.points(own) if self._margin else own)
+        return self._asked
 
     def _centre(self) -> np.ndarray:
         """The mean before bounds and rounding, ``(dim,)``."""
@@ -248,41 +258,22 @@ def _box(bounds, domain: Domain, width: float, integers: np.ndarray | None) -> B
     return Box(bounds, domain.dim, width, integers)
 
 
-def where(kind, x0, dim, choices) -> tuple[Domain, np.ndarray]:
+def domain_and_start(kind, x0, dim, choices) -> tuple[Domain, np.ndarray]:
     """The domain, and the start in it, checked."""
     check_known("domain", kind, KINDS)
-    if choices is not None and kind != "categorical":
-        raise UserError(f"choices={choices} with a {kind} domain: only a categorical one takes it")
     if x0 is not None:
-        x0 = _array(x0, kind)
-        for name, stated, actual in (("dim", dim, len(x0)), ("choices", choices, x0.shape[-1])):
+        x0 = checked_start("x0", x0, kind)
+        for name, stated, actual in zip(("dim", "choices"), (dim, choices), x0.shape, strict=False):
             if stated is not None and stated != actual:
                 raise UserError(f"{name}={stated}, but x0 has shape {x0.shape}: leave one of the two out")
-        dim, choices = len(x0), x0.shape[-1]
+        dim, choices = len(x0), x0.shape[1] if kind == "categorical" else choices
     elif kind == "real":
         raise UserError("x0: a real search needs a point to start from, one number for each coordinate")
     elif dim is None or (kind == "categorical" and choices is None):
         needed = "dim" if kind == "binary" else "dim and choices"
         raise UserError(f"x0: give the probabilities to start from, or {needed} to start from uniform ones")
-    dim = whole("dim", dim, 1)
-    choices = {"real": 0, "binary": 2}[kind] if kind != "categorical" else whole("choices", choices, 2)
-    domain = Domain(kind, dim, choices)
+    domain = checked_domain(kind, dim, choices)
     return domain, uniform_probabilities(domain) if x0 is None else x0
-
-
-def _array(x0, kind) -> np.ndarray:
-    """``x0`` in float64."""
-    array = to_host(x0)
-    shape = "(dim, choices)" if kind == "categorical" else "(dim,)"
-    if array.dtype.kind not in "biuf":
-        raise UserError(f"x0: it must be an array of numbers of shape {shape}")
-    if array.ndim != (2 if kind == "categorical" else 1):
-        raise UserError(f"x0 has shape {array.shape}: a {kind} search starts from an array of shape {shape}")
-    if not array.size:
-        raise UserError("x0 is empty: a search needs at least one coordinate")
-    if not np.isfinite(array).all():
-        raise UserError(f"x0: {int((~np.isfinite(array)).sum())} of its {array.size} numbers are not finite")
-    return array.astype(np.float64)
 
 
 def _width(sigma0, kind, start) -> float:
@@ -304,11 +295,3 @@ def _width(sigma0, kind, start) -> float:
                 "all points would equal x0; use a larger sigma0, or shift and scale the coordinates inside f"
             )
     return float(array)
-
-
-def _outside() -> int:
-    """The stack level, for ``warnings``, of the first caller that is not of this library."""
-    frame, level = sys._getframe(1), 1
-    while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith("lowvar."):
-        frame, level = frame.f_back, level + 1
-    return level

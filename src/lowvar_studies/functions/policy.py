@@ -22,7 +22,7 @@ import numpy as np
 
 from lowvar.core.backend import Backend
 from lowvar.errors import UserError, whole
-from lowvar.search.points import one_by_one
+from lowvar.search.callable import one_by_one
 from lowvar.search.problem import BlackBoxProblem, Domain
 from lowvar_studies.functions.named import generator
 

@@ -7,20 +7,20 @@ from cmaes import CMA, SepCMA
 
 from lowvar.registry import declares
 from lowvar.search.problem import Domain
-from lowvar_studies.peers.driven import Gaussian, start_point
+from lowvar_studies.peers.driven import Gaussian
 
 
 class _Cmaes(Gaussian):
     def __init__(self, name, optimizer, domain, x0, sigma0, population, seed, **options):
         super().__init__(name, domain, sigma0, population, seed)
-        start = start_point(x0, (domain.dim,))
+        start = np.array(x0, float)
         self._optimizer = optimizer(start, sigma0, seed=seed, population_size=self.population, **options)
 
     def propose(self) -> np.ndarray:
         """See ``Driven``."""
         return np.array([self._optimizer.ask() for _ in range(self.population)])
 
-    def learn(self, points: np.ndarray, values: np.ndarray) -> None:
+    def update(self, points: np.ndarray, values: np.ndarray) -> None:
         """See ``Driven``."""
         self._optimizer.tell(list(zip(points, values.tolist(), strict=True)))
 

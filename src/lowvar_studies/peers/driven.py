@@ -1,30 +1,25 @@
-"""The common interface of peers driven from Python: ask for points, tell their values."""
+"""The common interface of peers driven from Python: they propose points and learn their values."""
 
 import abc
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 
 from lowvar.errors import UserError, positive
 from lowvar.search.estimators.shaping import usable
-from lowvar.search.problem import Domain
+from lowvar.search.problem import HOST, Domain
 from lowvar.search.solvers.base import check_domain, check_population, default_population
-
-_NUMPY = SimpleNamespace(xp=np)
 
 
 class Driven(abc.ABC):
-    """A peer's optimizer behind ``ask`` and ``tell``; the caller enforces the budget, and the peer never stops itself.
+    """A peer's optimizer behind ``propose`` and ``learn``, which a ``Searcher`` or a job calls in turn.
 
-    Subclasses define how their package proposes (``propose``) and learns (``learn``).
+    The caller enforces the budget, and the peer never stops itself. Subclasses define how their package proposes
+    (``propose``) and learns (``update``). The start has passed ``checked_start``.
 
     Attributes:
         name: as in the registry.
         domain: the search domain.
         population: points of a generation.
-        iteration: generations told.
-        evaluations: values told.
     """
 
     def __init__(self, name: str, domain: Domain, population: int, seed: int):
@@ -32,32 +27,13 @@ class Driven(abc.ABC):
             raise UserError(f"seed {seed}: it must be from 0 to 2^32 - 1")
         check_population(population)
         self.name, self.domain, self.population = name, domain, population
-        self.iteration = self.evaluations = 0
-        self._points: np.ndarray | None = None
 
-    def ask(self) -> np.ndarray:
-        """The points ``(population, dim)`` of a generation; the same ones until their values are told."""
-        if self._points is None:
-            self._points = self.propose()
-        return self._points
-
-    def tell(self, values: Any) -> None:
-        """Learns the values ``(population,)`` of the points last asked for.
+    def learn(self, points: np.ndarray, values: np.ndarray) -> None:
+        """Learns the values ``(population,)`` of the points last proposed.
 
         A value that is not finite counts as the worst finite one of its generation.
-
-        Raises:
-            UserError: ``ask`` was not called, or the values have another shape.
         """
-        values = np.asarray(values, float)
-        if self._points is None:
-            raise UserError(f"{self.name}: tell came before ask; ask for points first")
-        if values.shape != (self.population,):
-            raise UserError(f"{self.name}: values have shape {values.shape}: it must be ({self.population},)")
-        self.learn(self._points, usable(_NUMPY, values))
-        self._points = None
-        self.iteration += 1
-        self.evaluations += self.population
+        self.update(points, usable(HOST, values))
 
     @property
     @abc.abstractmethod
@@ -74,7 +50,7 @@ class Driven(abc.ABC):
         """New points ``(population, dim)``."""
 
     @abc.abstractmethod
-    def learn(self, points: np.ndarray, values: np.ndarray) -> None:
+    def update(self, points: np.ndarray, values: np.ndarray) -> None:
         """Updates the optimizer; ``values`` are finite."""
 
 
@@ -97,17 +73,3 @@ class Gaussian(Driven):
     @abc.abstractmethod
     def scale_and_axes(self) -> tuple[float, np.ndarray]:
         """The step size, and standard deviations along the principal axes relative to it, ``(dim,)``."""
-
-
-def start_point(x0: Any, shape: tuple[int, ...]) -> np.ndarray:
-    """``x0`` as a new float64 array.
-
-    Raises:
-        UserError: it has another shape than ``shape``, or an entry that is not finite.
-    """
-    x0 = np.array(x0, float)
-    if x0.shape != shape:
-        raise UserError(f"x0 has shape {x0.shape}: it must be {shape}")
-    if not np.isfinite(x0).all():
-        raise UserError("x0 has an entry that is not finite: all must be finite")
-    return x0

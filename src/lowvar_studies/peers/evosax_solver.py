@@ -52,8 +52,6 @@ def evosax_solver(
 
     def init(x0, sigma0):
         x0 = jnp.asarray(x0, float)
-        if x0.shape != (dim,):
-            raise UserError(f"x0 has shape {x0.shape}: it must be ({dim},)")
         with jax.numpy_rank_promotion("allow"):
             state = strategy.init(jax.random.key(0), x0, params)  # the key is not used
         state = begin(state, params, jnp.asarray(sigma0, x0.dtype))

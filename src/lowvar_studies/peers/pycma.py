@@ -8,7 +8,7 @@ import numpy as np
 
 from lowvar.registry import declares
 from lowvar.search.problem import Domain
-from lowvar_studies.peers.driven import Gaussian, start_point
+from lowvar_studies.peers.driven import Gaussian
 
 _SILENT = {"verbose": -9, "verb_log": 0, "verb_disp": 0, "verb_plot": 0, "signals_filename": ""}
 
@@ -53,7 +53,7 @@ class pycma(Gaussian):
             "randn": np.random.RandomState(seed).randn,
             "seed": np.nan,  # does not seed NumPy's global generator
         }
-        self._strategy: Any = cma.CMAEvolutionStrategy(start_point(x0, (domain.dim,)), sigma0, options)
+        self._strategy: Any = cma.CMAEvolutionStrategy(np.array(x0, float), sigma0, options)
         self._asked: list[np.ndarray] = []
 
     def propose(self) -> np.ndarray:
@@ -61,7 +61,7 @@ class pycma(Gaussian):
         self._asked = self._strategy.ask()
         return np.array(self._asked)
 
-    def learn(self, points: np.ndarray, values: np.ndarray) -> None:
+    def update(self, points: np.ndarray, values: np.ndarray) -> None:
         """See ``Driven``."""
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", module="cma")  # warnings on steps that it clips

@@ -16,7 +16,7 @@ from pymoo.operators.selection.tournament import TournamentSelection
 from lowvar.errors import UserError
 from lowvar.registry import declares
 from lowvar.search.problem import Domain
-from lowvar_studies.peers.driven import Driven, start_point
+from lowvar_studies.peers.driven import Driven
 
 Config.warnings["not_compiled"] = False  # a hint that pymoo prints
 
@@ -73,9 +73,7 @@ class pymoo_ga(Driven):
             raise UserError(f"dim {domain.dim}: it must be at least 1")
         super().__init__("pymoo_ga", domain, 100 if population is None else population, seed)
         binary = domain.kind == "binary"
-        self._x0 = start_point(x0, (domain.dim,) if binary else (domain.dim, domain.choices))
-        if self._x0.min() < 0 or self._x0.max() > 1 or not (binary or np.allclose(self._x0.sum(1), 1)):
-            raise UserError("x0 must hold probabilities: from 0 to 1, with a sum of 1 over the choices of a coordinate")
+        self._x0 = np.array(x0, float)
         operators: dict[str, Any] = {
             "sampling": _FromProbabilities(self._x0),
             "selection": TournamentSelection(func_comp=comp_by_cv_and_fitness),
@@ -95,7 +93,7 @@ class pymoo_ga(Driven):
         points = source.get("X").astype(np.int32)
         return np.resize(points, (self.population, self.domain.dim))  # cyclic repetition
 
-    def learn(self, points: np.ndarray, values: np.ndarray) -> None:
+    def update(self, points: np.ndarray, values: np.ndarray) -> None:
         """See ``Driven``."""
         if self._asked is None or not len(self._asked):
             self._ga.termination.force_termination = False  # set by pymoo when it finds no new point

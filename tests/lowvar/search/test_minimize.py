@@ -3,14 +3,11 @@
 import importlib.util
 import inspect
 import io
-import warnings
-from dataclasses import replace
 
 import jax
 import numpy as np
 import pytest
 import scipy.optimize
-import searched
 from searched import (
     DIM,
     VALUES,
@@ -298,19 +295,6 @@ def test_a_problem_is_not_told_what_it_is():
         quiet(problem, budget=100, domain="binary")
     with pytest.raises(UserError, match="batched and workers apply to functions"):
         quiet(problem, budget=100, workers=2)
-
-
-def test_a_solvers_notes_are_warnings():
-    def slow(backend, domain, population=None):
-        return replace(SEARCH.get("ingo")(backend, domain, population), notes=("slow in many dimensions",))
-
-    with pytest.warns(UserWarning, match="slow in many dimensions") as caught:
-        result = quiet(sphere, np.ones(3), 0.5, slow, budget=100)
-    assert caught[0].filename == searched.__file__  # that calls minimize
-    assert result.notes == ("slow in many dimensions",)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert quiet(sphere, X0, 0.5, "ingo", budget=100).notes == ()
 
 
 # what users read ----------------------------------------------------------------------------------------------------

@@ -82,7 +82,6 @@ def test_tell_takes_any_numbers_and_nothing_else():
     assert repr(solver) == "Searcher(ingo_cma, real, dim 3: 12 evaluations, best 0)"
 
 
-@pytest.mark.filterwarnings("ignore:population")
 @pytest.mark.parametrize(
     "method", in_full_when_long(VALUES, "fast_ingo", "ingo_binary", "ingo_categorical", "pycma", "pymoo_ga")
 )

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import lowvar
-from lowvar.search.watch import dominated, error_of_mean
+from lowvar.search.noise import dominated, error_of_mean
 
 X0 = np.ones(20)
 

@@ -6,8 +6,8 @@ from searched import Counted, quiet, sphere
 
 import lowvar
 from lowvar.search.callable import from_callable
+from lowvar.search.convergence import Look
 from lowvar.search.evaluator import Evaluator
-from lowvar.search.rest import Look
 from lowvar.search.solvers.box import Box
 
 

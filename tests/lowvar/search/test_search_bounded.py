@@ -10,7 +10,7 @@ from lowvar.errors import UserError
 from lowvar.search.minimize import minimize
 from lowvar.search.problem import Domain
 from lowvar.search.solvers import SEARCH
-from lowvar.search.solvers.ask_tell import Search, generation
+from lowvar.search.solvers.compiled import generation
 from lowvar.testing.searches import SearchContract
 from lowvar_studies.jobs.search.engine import build as engine_of
 from lowvar_studies.jobs.search.spec import SearchExperiment
@@ -116,8 +116,7 @@ def test_the_contract_that_does_not_need_ask_and_tell(promise):
 @pytest.mark.parametrize("name", BOTH)
 @pytest.mark.parametrize(
     ("wrong", "message"),
-    [({"b": 2.0, "gamma": 3.0}, r"b 2.0: it must be at most gamma / 2 = 1.5"), ({"b": 0}, "b 0: it must be a positive"),
-     ({"gamma": -1.0}, "gamma -1.0: it must be a positive")],
+    [({"b": 2.0, "gamma": 3.0}, "b 2.0: .* gamma"), ({"b": 0}, "b 0"), ({"gamma": -1.0}, "gamma -1.0")],
 )  # fmt: skip
 def test_bounds_that_are_refused(name, wrong, message):
     with pytest.raises(UserError, match=message):
@@ -126,8 +125,6 @@ def test_bounds_that_are_refused(name, wrong, message):
 
 def test_gradients_are_not_asked_of_a_user():
     with pytest.raises(UserError, match="ingo_first_order needs gradients of f: it runs in experiments"):
-        Search(solver("ingo_first_order"), np.zeros(D), 1.0)
-    with pytest.raises(UserError, match="ingo_first_order needs gradients of f"):
         minimize(lambda x: (x**2).sum(), np.zeros(D), 1.0, "ingo_first_order", budget=100)
 
 

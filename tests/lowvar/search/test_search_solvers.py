@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import lowvar
 from lowvar.core import backend as backends
 from lowvar.core.gaussian import GAUSSIAN
 from lowvar.core.keys import named_key
@@ -15,7 +16,7 @@ from lowvar.errors import UserError
 from lowvar.registry import declares
 from lowvar.search.problem import Domain
 from lowvar.search.solvers import OURS, SEARCH
-from lowvar.search.solvers.ask_tell import Search, generation
+from lowvar.search.solvers.compiled import generation
 from lowvar.search.solvers.fast_ingo import fast_ingo
 from lowvar.testing.searches import DIM, SearchContract, asked, assert_close, domain, loop, made, start, values
 
@@ -51,7 +52,7 @@ class TestVariants:
         ],
     )
     def test_runs(self, name):
-        SearchContract().test_ask_and_tell_are_the_compiled_loop_in_every_backend(name)
+        SearchContract().test_a_loop_from_python_is_the_compiled_loop_in_every_backend(name)
 
     test_domains = SearchContract.test_it_searches_the_domains_that_the_registry_says
     test_bad_settings = SearchContract.test_bad_settings_are_refused
@@ -71,15 +72,9 @@ def test_the_contract_asks_for_what_a_search_declares():
     contract.test_bad_settings_are_refused(theirs)
     contract.test_bad_options_of_our_own_are_refused(theirs)
     contract.test_one_dimension(theirs)
-    contract.test_ask_and_tell_are_the_compiled_loop_in_every_backend(theirs)
+    contract.test_a_loop_from_python_is_the_compiled_loop_in_every_backend(theirs)
     with pytest.raises(pytest.skip.Exception, match="theirs does not run on torch"):
         contract.test_values_may_be_integers_or_of_another_precision(theirs, "torch")
-
-
-def test_the_contract_compares_every_array_of_a_saved_state(monkeypatch):
-    monkeypatch.setattr(Search, "state_arrays", lambda search: {"iteration": np.asarray(50)})
-    with pytest.raises(ValueError, match="zip"):
-        SearchContract().test_ask_and_tell_are_the_compiled_loop_in_every_backend("fast_ingo")
 
 
 @pytest.mark.parametrize(
@@ -97,7 +92,7 @@ def test_noise_and_baseline(name, noise, baseline):
     assert noise in GAUSSIAN
     solver = SEARCH.get(name)(backends.get("jax"), domain(name), 14, noise=noise, baseline=baseline)
     assert solver.beside == (baseline == "centre")
-    search = Search(solver, start(name), 0.5)
+    search = lowvar.Searcher(start(name), 0.5, name, population=14, noise=noise, baseline=baseline)
     for _ in range(10):
         points = search.ask()
         assert points.shape == (solver.evaluations, DIM)
@@ -147,8 +142,7 @@ def test_optimizer_of_es():
         SEARCH.get("es")(backends.get("jax"), domain("es"), optimizer="adm")
     runs = {}
     for backend in ("jax", "torch"):
-        solver = SEARCH.get("es")(backends.get(backend), domain("es"), optimizer="adam", step_size=0.05)
-        search = Search(solver, start("es"), 0.5)
+        search = lowvar.Searcher(start("es"), 0.5, "es", backend=backend, optimizer="adam", step_size=0.05)
         for _ in range(30):
             search.tell(values("es")(search.ask()))
         runs[backend] = search.mean

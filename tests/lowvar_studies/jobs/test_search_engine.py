@@ -13,7 +13,7 @@ from lowvar.errors import UserError
 from lowvar.search.callable import from_callable
 from lowvar.search.evaluator import BudgetSpent
 from lowvar.search.problem import BlackBoxProblem, Domain
-from lowvar.search.solvers.ask_tell import Search
+from lowvar.search.searcher import Searcher
 from lowvar_studies.jobs.load import load_experiment
 from lowvar_studies.jobs.search import engine as search
 
@@ -165,15 +165,15 @@ def test_a_search_on_a_host_function_is_the_compiled_one(experiment, method, bac
 
 @pytest.mark.long
 def test_a_search_of_its_own_loop_is_the_hosted_one(experiment):
-    """The noise of ``Search`` and of jobs on host functions has the same keys."""
+    """Of a ``Searcher`` with the same keys."""
     made = engine(experiment, "ellipsoid", "fast_ingo")
     f = from_callable(lambda x: (x**2).sum(axis=1), 6, batched=True, start=np.full(6, 0.5), optimum=0.0)
-    keys = jax.numpy.stack([named_key(0, f"mine {r}", "noise") for r in range(2)])
+    keys = jax.numpy.stack([named_key(r, "search", "noise") for r in range(2)])
     settings = made.settings.model_copy(update={"repetitions": 2})
     hosted = search.HostedEngine(f, made.solver, settings, keys, np.full((2, 6), 0.5), 0.5)
     state = hosted.advance(hosted.init(), 0, 30)
     for r in range(2):
-        alone = Search(made.solver, np.full(6, 0.5), 0.5, 0, f"mine {r}")
+        alone = Searcher(np.full(6, 0.5), 0.5, "fast_ingo", seed=r)
         for _ in range(30):
             alone.tell((alone.ask() ** 2).sum(axis=1))
         np.testing.assert_allclose(hosted.params(state, {})["mean"][r], alone.mean, rtol=1e-9)

@@ -49,7 +49,7 @@ def gaussian(backend, baseline: str = "mean", normalise: bool = True) -> SearchE
 
     def estimate(draws, values, params=None, at_centre=None):
         w = shaped(backend, values, baseline=baseline, normalise=normalise, at_centre=at_centre, like=draws)
-        return GaussianGradient(w, w @ draws, backend.xp.sum(w))
+        return GaussianGradient(w, w @ draws, backend.xp.sum(w))  # (eqs. 12, 13), in whitened coordinates
 
     properties = SearchProperties(unbiased=not normalise, evaluations_beside=int(baseline == "centre"))
     return SearchEstimator("gaussian", backend, properties, estimate)

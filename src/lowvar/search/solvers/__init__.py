@@ -19,7 +19,8 @@ OURS = {
 }  # fmt: skip
 
 # `domains`: kinds of domain that it searches; `backends`: those it runs on; `driven`: whether it is a stateful object
-# from (domain, x0, sigma0, population=None, seed=0, **options) rather than a SearchSolver; `gradients`: whether it
+# from (domain, x0, sigma0, population=None, seed=0, **options) rather than a SearchSolver, with `population`, `mean`,
+# `spread`, `propose() -> points` and `learn(points, values)`; `gradients`: whether it
 # needs gradients of the function
 SEARCH = Registry(
     "search",

@@ -31,7 +31,6 @@ class SearchSolver:
             axes, and condition number of the covariance; for a discrete solver the mean standard deviation of
             a coordinate, and 1.
         beside: evaluations of a generation in addition to its ``N`` points; ``ask`` puts them last.
-        notes: remarks for the user on the choice of settings, one sentence each.
         gradients: whether it needs gradients of ``f``.
     """
 
@@ -46,7 +45,6 @@ class SearchSolver:
     mean: Callable[[Any], Any]
     spread: Callable[[Any], tuple[Any, Any]]
     beside: int = 0
-    notes: tuple[str, ...] = ()
     gradients: bool = False
 
     @property

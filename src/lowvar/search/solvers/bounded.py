@@ -57,8 +57,8 @@ def bounded(
 
     def tell(state, noise, points, *told):
         g, slope, informative = estimates(noise, state.precision, *told)
-        kept = xp.where(informative, xp.clip(slope, min=b, max=gamma / 2), xp.zeros_like(slope))
-        precision = state.precision + 2 * beta * kept  # (eq. 28)
+        slope = xp.where(informative, xp.clip(slope, min=b, max=gamma / 2), xp.zeros_like(slope))
+        precision = state.precision + 2 * beta * slope  # (eq. 28)
         return BoundedState(state.mean - beta * g / precision, precision)  # (eq. 29)
 
     return sampling.solver(init, ask, tell, lambda state: diagonal_spread(xp, xp.sqrt(1 / state.precision)))

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from lowvar.errors import UserError
-from lowvar.search.points import to_host
+from lowvar.search.problem import to_host
 
 _MARGIN = 0.1  # maximum margin of the map at a bound, relative to the width of the coordinate
 

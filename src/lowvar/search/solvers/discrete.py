@@ -1,7 +1,6 @@
 """Common parts of the discrete searches: noise, population, and checks of settings."""
 
 import math
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -21,18 +20,6 @@ def default_population(dim: int) -> int:
 def uniforms(population: int, dim: int):
     """``key -> (N, d)`` uniform numbers in [0, 1)."""
     return lambda key: jax.random.uniform(key, (population, dim), jnp.zeros(0).dtype)
-
-
-def probabilities(backend, x0: Any, shape: tuple[int, ...]) -> Any:
-    """``x0`` as an array of the backend.
-
-    Raises:
-        UserError: wrong shape.
-    """
-    x0 = backend.asarray(x0)
-    if tuple(x0.shape) != shape:
-        raise UserError(f"x0 has shape {tuple(x0.shape)}: it must be {shape}, the probabilities to start from")
-    return x0
 
 
 def check_share(name: str, value: float, below: float) -> None:

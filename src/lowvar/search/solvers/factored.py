@@ -14,6 +14,7 @@ import numpy as np
 from lowvar.errors import positive
 from lowvar.search.solvers.base import SearchSolver
 from lowvar.search.solvers.sampling import Sampling
+from lowvar.search.solvers.spectrum import gram_factor
 
 
 class FactoredState(NamedTuple):
@@ -62,7 +63,7 @@ def factored(
     dim, xp = domain.dim, backend.xp
     beta = min(1 / dim, 0.5) if beta is None else beta
     positive("beta", beta)
-    moved = _moved_whole if sampling.population > dim else _moved_in_span
+    move = _step_from_all if sampling.population > dim else _step_in_span
 
     def init(x0, sigma0):
         x0, sigma0 = sampling.start(x0, sigma0)
@@ -73,21 +74,18 @@ def factored(
 
     def tell(state, noise, points, values):
         gradient = sampling.gradient(noise, values)
-        step, factor = moved(backend, state.factor, noise, gradient, beta, scales, means)
-        return FactoredState(state.mean - beta * step, factor)
+        step, factor = move(backend, state.factor, noise, gradient, beta, scales, means)
+        return FactoredState(state.mean - beta * step, factor)  # mu in (eq. 19), (eq. 26)
 
     return sampling.solver(init, ask, tell, lambda state: factor_spread(xp, state.factor))
 
 
-def _moved_in_span(backend, factor, z, gradient, beta, scales, means):
+def _step_in_span(backend, factor, z, gradient, beta, scales, means):
     """``A means(B) s`` and ``A scales(B)`` for ``N <= d``, from the eigenvectors of ``B`` in the span of ``Z``."""
     xp = backend.xp
     rest = 1 - beta * gradient.trace  # the eigenvalue outside of the span
     images = z @ factor.T  # rows A z_i; the same product as in ask, computed once if both are compiled together
-    gram = z @ z.T
-    # linearly dependent rows of Z (such as antithetic ones) have no exact Cholesky factor
-    ridge = 16 * z.shape[0] * xp.finfo(z.dtype).eps * xp.max(xp.linalg.diagonal(gram)) + xp.finfo(z.dtype).tiny
-    lower = xp.linalg.cholesky(gram + ridge * backend.asarray(np.eye(z.shape[0]), z))
+    lower = gram_factor(backend, z)
     eigenvalues, vectors = xp.linalg.eigh(beta * (lower.T @ (gradient.weights[:, None] * lower)))
     eigenvalues = rest + eigenvalues
     directions = backend.solve_triangular(lower, vectors, transposed=True)  # Z' of it: orthonormal eigenvectors of B
@@ -96,8 +94,8 @@ def _moved_in_span(backend, factor, z, gradient, beta, scales, means):
     return along @ images, scales(rest) * factor + images.T @ (change @ z)
 
 
-def _moved_whole(backend, factor, z, gradient, beta, scales, means):
-    """As ``_moved_in_span`` for any ``N``, from all eigenvectors of ``B``."""
+def _step_from_all(backend, factor, z, gradient, beta, scales, means):
+    """As ``_step_in_span`` for any ``N``, from all eigenvectors of ``B``."""
     xp = backend.xp
     identity = backend.asarray(np.eye(z.shape[1]), z) * (1 - beta * gradient.trace)
     eigenvalues, vectors = xp.linalg.eigh(identity + beta * (z.T @ (gradient.weights[:, None] * z)))

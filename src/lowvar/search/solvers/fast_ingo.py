@@ -62,8 +62,8 @@ def fast_ingo(
 
     def tell(state, noise, points, values):
         gradient = sampling.gradient(noise, values)
-        q = xp.clip(1 + beta * gradient.diagonal(noise), min=LEAST)
-        mean = state.mean - beta * state.sigma * gradient.mean / q
+        q = xp.clip(1 + beta * gradient.diagonal(noise), min=LEAST)  # sigma^2 / sigma_new^2, the diagonal of (eq. 18)
+        mean = state.mean - beta * state.sigma * gradient.mean / q  # (eq. 19)
         return DiagonalState(mean, state.sigma / xp.sqrt(q))
 
     return sampling.solver(init, ask, tell, lambda state: diagonal_spread(xp, state.sigma))

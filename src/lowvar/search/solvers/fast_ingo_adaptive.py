@@ -89,8 +89,8 @@ def fast_ingo_adaptive(
     def tell(state, noise, points, values):
         gradient = sampling.gradient(noise, values)
         squares = noise * noise
-        q = xp.clip(1 + state.beta * gradient.diagonal(noise), min=LEAST)
-        mean = state.mean - state.beta * state.sigma * gradient.mean / q
+        q = xp.clip(1 + state.beta * gradient.diagonal(noise), min=LEAST)  # the diagonal of (eq. 18)
+        mean = state.mean - state.beta * state.sigma * gradient.mean / q  # (eq. 19)
 
         each = gradient.weights * gradient.weights
         estimated = (xp.sum(gradient.mean * gradient.mean) - xp.sum(each @ squares)) * population / (population - 1)

@@ -44,6 +44,6 @@ def ingo(
     xp = backend.xp
     return factored(
         "ingo", backend, domain, population, beta, noise, baseline, normalise,
-        scales=lambda b: 1 / xp.sqrt(xp.clip(b, min=LEAST)),
-        means=lambda b: 1 / xp.clip(b, min=LEAST),
+        scales=lambda b: 1 / xp.sqrt(xp.clip(b, min=LEAST)),  # (eq. 18)
+        means=lambda b: 1 / xp.clip(b, min=LEAST),  # Sigma_new in (eq. 19)
     )  # fmt: skip

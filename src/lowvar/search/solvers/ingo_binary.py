@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from lowvar.errors import positive
 from lowvar.search.estimators.bernoulli import bernoulli
 from lowvar.search.solvers.base import SearchSolver, check_domain, check_population
-from lowvar.search.solvers.discrete import check_share, default_population, probabilities, uniforms
+from lowvar.search.solvers.discrete import check_share, default_population, uniforms
 
 
 class BinaryState(NamedTuple):
@@ -64,7 +64,7 @@ def ingo_binary(
         return 1 / (1 + xp.exp(-state.logits))
 
     def init(x0, sigma0):
-        p = xp.clip(probabilities(backend, x0, (dim,)), min=margin, max=1 - margin)
+        p = xp.clip(backend.asarray(x0), min=margin, max=1 - margin)
         return BinaryState(xp.log(p / (1 - p)))
 
     def ask(state, noise):
@@ -72,7 +72,7 @@ def ingo_binary(
 
     def tell(state, noise, points, values):
         gradient = estimator.estimate(points, values, chances(state))
-        return BinaryState(xp.clip(state.logits - beta * gradient, min=least, max=-least))
+        return BinaryState(xp.clip(state.logits - beta * gradient, min=least, max=-least))  # (eq. 35)
 
     def spread(state):
         p = chances(state)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from lowvar.errors import UserError, positive
 from lowvar.search.estimators.categorical import categorical
 from lowvar.search.solvers.base import SearchSolver, check_domain, check_population
-from lowvar.search.solvers.discrete import check_share, default_population, probabilities, uniforms
+from lowvar.search.solvers.discrete import check_share, default_population, uniforms
 
 
 class CategoricalState(NamedTuple):
@@ -62,7 +62,7 @@ def ingo_categorical(
     estimator = categorical(backend, baseline=baseline, normalise=normalise)
     least = math.log(mixing / choices)
 
-    def made(eta):
+    def bounded(eta):
         return CategoricalState(xp.clip(eta - xp.max(eta, axis=-1, keepdims=True), min=least))
 
     def chances(state):
@@ -70,14 +70,14 @@ def ingo_categorical(
         return (1 - mixing) * weights / xp.sum(weights, axis=-1, keepdims=True) + mixing / choices
 
     def init(x0, sigma0):
-        return made(xp.log(xp.clip(probabilities(backend, x0, (dim, choices)), min=mixing / choices)))
+        return bounded(xp.log(xp.clip(backend.asarray(x0), min=mixing / choices)))
 
     def ask(state, noise):
         steps = xp.cumulative_sum(chances(state), axis=-1)[:, :-1]  # inverse distribution function
         return xp.astype(xp.sum(xp.astype(noise[:, :, None] >= steps[None, :, :], xp.int32), axis=-1), xp.int32)
 
     def tell(state, noise, points, values):
-        return made(state.logits - beta * estimator.estimate(points, values, chances(state)))
+        return bounded(state.logits - beta * estimator.estimate(points, values, chances(state)))  # (eq. 36)
 
     def spread(state):
         # of the indicators of the choices

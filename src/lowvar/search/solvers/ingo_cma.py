@@ -89,17 +89,17 @@ def ingo_cma(backend, domain, population: int | None = None) -> SearchSolver:
         each = xp.where(each < 0, each * dim / xp.sum(z * z, axis=1), each)
 
         generation = state.generation + 1
-        p = (1 - c_s) * state.length_path + math.sqrt(c_s * (2 - c_s) * effective) * s
+        p = (1 - c_s) * state.length_path + math.sqrt(c_s * (2 - c_s) * effective) * s  # (eq. 43)
         squared = xp.sum(p * p)
         calm = squared / (1 - (1 - c_s) ** (2 * generation)) < (2 + 4 / (dim + 1)) * dim
         calm = xp.astype(calm, z.dtype)
-        q = (1 - c_c) * state.shape_path + calm * math.sqrt(c_c * (2 - c_c) * effective) * s
+        q = (1 - c_c) * state.shape_path + calm * math.sqrt(c_c * (2 - c_c) * effective) * s  # (eq. 45)
 
         rest = 1 + c_one * (1 - (1 - calm) * c_c * (2 - c_c)) + c_mu * xp.sum(w[:, 1])
         rows = xp.concat([z, q[None, :]])
-        b = spectrum(backend, rest, rows, -xp.concat([c_mu * each, c_one + 0 * each[:1]]))
-        stretch = xp.exp(xp.clip(c_s / damping * (xp.sqrt(squared) / length - 1), max=1.0))
-        mean = state.mean + state.factor @ s
+        b = spectrum(backend, rest, rows, -xp.concat([c_mu * each, c_one + 0 * each[:1]]))  # (eq. 47), implicit
+        stretch = xp.exp(xp.clip(c_s / damping * (xp.sqrt(squared) / length - 1), max=1.0))  # (eq. 44)
+        mean = state.mean + state.factor @ s  # (eq. 42)
         after = CmaState(mean, stretch * b.times(state.factor, -0.5), p, b.times(q, 0.5), generation)
         informative = xp.max(values) > xp.min(values)  # a generation of equal values carries no information
         return CmaState(*(xp.where(informative, new, old) for new, old in zip(after, state, strict=True)))

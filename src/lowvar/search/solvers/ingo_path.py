@@ -89,14 +89,14 @@ def ingo_path(
         gradient = sampling.gradient(z, values)
         s = gradient.mean
         informative = xp.max(xp.abs(gradient.weights)) > 0  # a generation of equal values carries no information
-        q = (1 - c_c) * state.path - math.sqrt(c_c * (2 - c_c) * n) * s
+        q = (1 - c_c) * state.path - math.sqrt(c_c * (2 - c_c) * n) * s  # (Hansen's eq. 45)
         squared = xp.sum(q * q)
         grown = xp.clip(rate * (squared - chance), min=0.0, max=_MOST)
         coefficient = grown / xp.where(squared > 0, squared, xp.ones_like(squared))
         rows = xp.concat([z, q[None, :]])
         weights = xp.concat([beta * gradient.weights, -coefficient[None]])
         b = spectrum(backend, 1 - beta * gradient.trace, rows, weights, _LEAST)
-        mean = state.mean - beta * (state.factor @ b.times(s, -1.0))
+        mean = state.mean - beta * (state.factor @ b.times(s, -1.0))  # (eq. 19)
         after = PathState(mean, b.times(state.factor, -0.5), b.times(q, 0.5))
         return PathState(*(xp.where(informative, new, old) for new, old in zip(after, state, strict=True)))
 

@@ -39,6 +39,6 @@ def ingo_step(
     xp = backend.xp
     return factored(
         "ingo_step", backend, domain, population, beta, noise, baseline, normalise,
-        scales=lambda b: 1 / xp.sqrt(xp.clip(b, min=LEAST)),
-        means=xp.ones_like,
+        scales=lambda b: 1 / xp.sqrt(xp.clip(b, min=LEAST)),  # (eq. 25)
+        means=xp.ones_like,  # Sigma_old (eq. 26)
     )  # fmt: skip

@@ -48,6 +48,7 @@ def ingo_zeroth_order(
     def estimates(noise, precision, values):
         gradient = sampling.gradient(noise, values)
         informative = xp.any(gradient.weights != 0)
-        return gradient.mean * xp.sqrt(precision), 0.5 * gradient.diagonal(noise) * precision, informative
+        g = gradient.mean * xp.sqrt(precision)  # (eq. 31)
+        return g, 0.5 * gradient.diagonal(noise) * precision, informative
 
     return bounded(sampling, beta, b, gamma, estimates)

@@ -6,7 +6,7 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from lowvar.errors import UserError
-from lowvar.search.points import to_host
+from lowvar.search.problem import to_host
 from lowvar.search.solvers.box import Box
 
 _DIGITS = 1e3  # roundings of its own mean that a search's deviation must exceed: else its points are rounding alone

@@ -4,13 +4,16 @@ import contextlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import jax
+
 from lowvar.core.backend import Backend
+from lowvar.core.keys import named_key
 from lowvar.errors import UserError, kind_of
 from lowvar.registry import label
 from lowvar.search.problem import Domain
 from lowvar.search.solvers import OURS, SEARCH
-from lowvar.search.solvers.ask_tell import Search
 from lowvar.search.solvers.base import SearchSolver
+from lowvar.search.solvers.compiled import CompiledSearch
 
 _WIDE = 200  # dimensions beyond which a full covariance is not learnt within the usual budgets
 
@@ -55,34 +58,36 @@ def make_solver(
     return solver
 
 
-def make_driven(
+def make_search(
     name: str | Callable[..., Any], backend: Backend, domain: Domain, x0: Any, sigma0: float, seed: int,
     options: Mapping[str, Any],
 ) -> Any:  # fmt: skip
-    """The search called ``name``, with ask and tell: ours, or any peer.
+    """The search called ``name``, ours or any peer, with its state: what a ``Searcher`` asks and tells.
 
     Args:
         name: name of a search, or its factory.
         backend: backend of the arrays.
         domain: the search domain.
-        x0: the start, see ``Search``.
+        x0: the start, see ``checked_start``.
         sigma0: initial standard deviation.
         seed: seed of its draws.
         options: as for ``make_solver``.
 
     Returns:
-        A ``Search``, or the object of a driven peer.
+        A ``CompiledSearch``, or the object of a driven peer.
 
     Raises:
-        UserError: as ``make_solver``, and a start that the search rejects.
+        UserError: as ``make_solver``, and a search that needs gradients.
     """
     if SEARCH.about(name).driven:
         factory = _checked(name, backend.name, domain, options)
         with _refusals(name):
             return factory(domain, x0, sigma0, seed=seed, **options)
     solver = make_solver(name, backend, domain, options)
+    with jax.enable_x64(True):
+        key = named_key(seed, "search", "noise")
     with _refusals(name):
-        return Search(solver, x0, sigma0, seed)
+        return CompiledSearch(solver, x0, sigma0, key)
 
 
 def _checked(name, backend, domain, options) -> Callable:

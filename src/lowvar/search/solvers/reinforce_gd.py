@@ -50,8 +50,9 @@ def reinforce_gd(
 
     def tell(state, noise, points, values):
         gradient = sampling.gradient(noise, values)
-        mean = state.mean - step_size * gradient.mean / state.sigma
-        kept = xp.clip(1 - 0.5 * step_size * gradient.diagonal(noise) / state.sigma**4, min=LEAST)
-        return DiagonalState(mean, state.sigma * xp.sqrt(kept))
+        mean = state.mean - step_size * gradient.mean / state.sigma  # (eq. 12)
+        # the diagonal of (eq. 13), relative to sigma^2
+        factor = xp.clip(1 - 0.5 * step_size * gradient.diagonal(noise) / state.sigma**4, min=LEAST)
+        return DiagonalState(mean, state.sigma * xp.sqrt(factor))
 
     return sampling.solver(init, ask, tell, lambda state: diagonal_spread(xp, state.sigma))

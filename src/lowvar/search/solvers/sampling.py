@@ -5,7 +5,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from lowvar.core.gaussian import GAUSSIAN
-from lowvar.errors import UserError, check_known
+from lowvar.errors import check_known
 from lowvar.search.estimators.gaussian import gaussian
 from lowvar.search.solvers.base import SearchSolver, check_domain, check_population, default_population
 
@@ -56,14 +56,8 @@ class Sampling:
         return self.estimator.estimate(z, values[:n], at_centre=values[n] if self.beside else None)
 
     def start(self, x0: Any, sigma0: Any) -> tuple[Any, Any]:
-        """``x0`` and ``sigma0`` as arrays of the backend.
-
-        Raises:
-            UserError: ``x0`` does not have the shape ``(dim,)``.
-        """
+        """``x0`` and ``sigma0`` as arrays of the backend."""
         x0 = self.backend.asarray(x0)
-        if tuple(x0.shape) != (self.dim,):
-            raise UserError(f"x0 has shape {tuple(x0.shape)}: it must be ({self.dim},)")
         return x0, self.backend.asarray(sigma0, x0)
 
     def solver(self, init, ask, tell, spread) -> SearchSolver:

@@ -34,6 +34,13 @@ class Spectrum(NamedTuple):
         return outside * rows + ((rows @ self.directions) * change) @ self.directions.T
 
 
+def gram_factor(backend, rows: Any) -> Any:
+    """The Cholesky factor of ``rows rows'``, ``(n, n)``, with a ridge for dependent rows, such as antithetic ones."""
+    xp, gram = backend.xp, rows @ rows.T
+    ridge = 16 * rows.shape[0] * xp.finfo(rows.dtype).eps * xp.max(xp.linalg.diagonal(gram)) + xp.finfo(rows.dtype).tiny
+    return xp.linalg.cholesky(gram + ridge * backend.asarray(np.eye(rows.shape[0]), rows))
+
+
 def spectrum(backend, rest: Any, rows: Any, weights: Any, least: float = LEAST) -> Spectrum:
     """The spectrum of ``rest I + rows' diag(weights) rows``, with eigenvalues kept above ``least``.
 
@@ -46,10 +53,7 @@ def spectrum(backend, rest: Any, rows: Any, weights: Any, least: float = LEAST) 
     """
     xp, (n, dim) = backend.xp, rows.shape
     if n < dim:
-        gram = rows @ rows.T
-        # linearly dependent rows have no exact Cholesky factor
-        ridge = 16 * n * xp.finfo(rows.dtype).eps * xp.max(xp.linalg.diagonal(gram)) + xp.finfo(rows.dtype).tiny
-        lower = xp.linalg.cholesky(gram + ridge * backend.asarray(np.eye(n), rows))
+        lower = gram_factor(backend, rows)
         eigenvalues, vectors = xp.linalg.eigh(lower.T @ (weights[:, None] * lower))
         directions = backend.solve_triangular(lower, vectors, transposed=True)  # rows' of it are orthonormal
         directions = rows.T @ directions

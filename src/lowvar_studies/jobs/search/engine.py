@@ -13,10 +13,10 @@ import numpy as np
 from lowvar.core import backend as backends
 from lowvar.core.keys import named_key
 from lowvar.core.loop import ArrayEngine
-from lowvar.search.problem import Ledger, open_ledger, record
+from lowvar.search.problem import Ledger, checked_start, open_ledger, record
 from lowvar.search.solvers import SEARCH
-from lowvar.search.solvers.ask_tell import generation
-from lowvar.search.solvers.make import make_driven, make_solver
+from lowvar.search.solvers.compiled import generation
+from lowvar.search.solvers.make import make_search, make_solver
 from lowvar_studies.functions import catalogue
 from lowvar_studies.jobs.search.counted import SearchEngine
 from lowvar_studies.jobs.search.hosted import DrivenEngine, HostedEngine
@@ -127,17 +127,19 @@ def build(spec) -> CompiledEngine | DrivenEngine | HostedEngine:
     name, settings = spec.method.solver, spec.search
     options = {"population": spec.problem.population, **spec.method.options}
     repetitions = range(settings.repetitions)
-    starts = [problem.start(named_key(spec.seed, spec.name, "start", r)) for r in repetitions]
+    keys = [named_key(spec.seed, spec.name, "start", r) for r in repetitions]
+    domain = problem.domain
+    starts = [checked_start("start", problem.start(key), domain.kind, domain.start_shape) for key in keys]
     sigma0 = settings.sigma0 or problem.sigma0
     if SEARCH.about(name).driven:
 
         def make(r):
             seed = int(jax.random.randint(named_key(spec.seed, spec.name, "peer", r), (), 1, 2**30))
-            return make_driven(name, backend, problem.domain, starts[r], sigma0, seed, options)
+            return make_search(name, backend, domain, starts[r], sigma0, seed, options)
 
         return DrivenEngine(problem, make, settings)
-    solver = make_solver(name, backend, problem.domain, options)
-    if problem.backend is None:  # the keys of ``Search``
+    solver = make_solver(name, backend, domain, options)
+    if problem.backend is None:
         keys = jnp.stack([named_key(spec.seed, f"{spec.name} {r}", "noise") for r in repetitions])
         return HostedEngine(problem, solver, settings, keys, np.stack(starts), sigma0)
     keys = jnp.stack([named_key(spec.seed, spec.name, "noise", r) for r in repetitions])

@@ -1,7 +1,7 @@
 """Searches whose function runs on the host, or whose solver is a stateful object: Python evaluates the generations.
 
-``HostedEngine`` asks and tells all repetitions of a compiled solver in one program; ``DrivenEngine`` asks and tells the
-objects of a peer in turn.
+``HostedEngine`` asks and tells all repetitions of a compiled solver in one program; ``DrivenEngine`` calls a peer's
+objects in turn.
 """
 
 from collections.abc import Sequence
@@ -42,9 +42,8 @@ class Progress(NamedTuple):
 
     def ledger(self, mean: np.ndarray) -> Ledger:
         """The evaluator's record as arrays; before the first value, the best point is the mean."""
-        e = self.evaluator
-        best_at = mean if e.best_at is None else e.best_at
-        return Ledger(np.array(e.evaluations), np.array(e.failures), np.array(e.best), np.array(best_at))
+        ledger = self.evaluator.ledger
+        return Ledger(*map(np.array, ledger if np.isfinite(ledger.best) else ledger._replace(best_at=mean)))
 
 
 class _Hosted(SearchEngine, Engine):
@@ -178,27 +177,25 @@ class HostedEngine(_Hosted):
         each = len(Ledger._fields) + 3
         own = len(leaves) - each * len(progress)
         for r, one in enumerate(progress):
-            e = one.evaluator
-            evaluations, failures, best, best_at, nearest, *met = leaves[own + r * each : own + (r + 1) * each]
-            e.evaluations, e.failures, e.best, e.nearest = int(evaluations), int(failures), float(best), float(nearest)
-            e.best_at = best_at if np.isfinite(best) else None
-            one.met[:], one.met_best[:] = met
+            *ledger, nearest, met, met_best = leaves[own + r * each : own + (r + 1) * each]
+            one.evaluator.ledger, one.evaluator.nearest = Ledger(*ledger), float(nearest)
+            one.met[:], one.met_best[:] = met, met_best
         return _State(self.backend.rebuilt(leaves[:own], solver), progress)
 
 
 class DrivenEngine(_Hosted):
-    """All repetitions of an ask-and-tell search, driven from Python.
+    """All repetitions of a peer that is driven from Python.
 
     Args:
         problem: any function.
-        make: ``repetition -> search``, an object with ``ask``, ``tell``, ``mean`` and ``spread``.
+        make: ``repetition -> search``, an object with ``propose``, ``learn``, ``mean`` and ``spread``.
         settings: a ``SearchSettings``; its budget is that of each repetition's evaluator.
     """
 
     def __init__(self, problem, make, settings):
         self._make = make
         self._first = [make(r) for r in range(settings.repetitions)]
-        super().__init__(problem, settings, len(self._first[0].ask()))
+        super().__init__(problem, settings, self._first[0].population)
 
     def init(self):
         """All repetitions before their first generation."""
@@ -207,10 +204,11 @@ class DrivenEngine(_Hosted):
         return list(zip(searches, self.begin(), strict=True))
 
     def advance(self, state, first, count):
-        """Asks, evaluates and tells, one repetition after another."""
+        """Proposes, evaluates and learns, one repetition after another."""
         for _ in range(count):
             for search, one in state:
-                search.tell(one.evaluator(search.ask()))
+                points = search.propose()
+                search.learn(points, one.evaluator(points))
                 if len(self.targets):
                     one.look(search.mean, self.goals)
         return state

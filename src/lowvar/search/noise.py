@@ -1,4 +1,4 @@
-"""Checks of ``minimize`` during a search: whether ``f`` is noisy."""
+"""Whether ``f`` is noisy, and how much of a search's values is noise."""
 
 import math
 

@@ -7,8 +7,8 @@ from typing import Literal
 import numpy as np
 
 from lowvar.search.evaluator import Evaluator
+from lowvar.search.noise import DIGITS, deviation, interquartile
 from lowvar.search.searcher import Searcher
-from lowvar.search.watch import DIGITS, deviation, interquartile
 
 _FLAT = 20  # consecutive generations whose values are all equal
 _DECADES = 14  # maximum number of distances in `Look.around`
