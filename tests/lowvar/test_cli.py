@@ -89,7 +89,7 @@ def branches(x, y=None):
         (["decompose", "model.py:good", "--data", "unseen.npz"], "cannot be run on these data: TypeError: 'NoneType' object is not subscriptable"),
         (["decompose", "leaves.py:model", "--data", "d.npz"], "leaves.py: cannot be imported: SystemExit: 0"),
         (["decompose", "model.py:own_bug", "--data", "d.npz"], "cannot be run on these data: ValueError: my own bug"),
-        (["decompose", "model.py:branches", "--data", "d.npz"], "the model branches in Python on a value that JAX traces"),
+        (["decompose", "model.py:branches", "--data", "d.npz"], "branches: the model fails (TracerBoolConversionError"),
         (["decompose", "small.yaml", "--problem", "bc", "--estimators", "cv"], "--estimators: only for a model of your own; the settings of small.yaml apply instead"),
         (["decompose", "small.yaml", "--problem", "bc", "--step-size", "1", "--seed", "0"], "--step-size, --seed: only for a model of your own"),
         (["decompose", "model.py:good", "--data", "d.npz", "--scale", "quick"], "--scale: only for an experiment; model.py:good is a model of your own: leave it out"),

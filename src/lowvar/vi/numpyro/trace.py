@@ -276,8 +276,8 @@ class InRows(UserError):
         self.told = told
 
 
-class Longer(UserError):
-    """The plate's index reads an array of more rows, ``length``, whose name is ``key``."""
+class Unmatched(UserError):
+    """The plate's index reads an array of another number of rows, ``length``, whose name is ``key``."""
 
     def __init__(self, message: str, key: str, length: int):
         super().__init__(message)

@@ -153,8 +153,7 @@ def from_pyro(cls, model, data, name):
         unconstrain={key: biject_to(site["fn"].support).inv for key, site in latent.items()},
         subsample_size=None if subsample_size == N else subsample_size,
     )  # fmt: skip
-    _check_densities(name, made, lambda z: run(z, None)[0])
-    _check_indexed(name, made, plate)
+    _check_runs(name, made, plate, lambda z: run(z, None)[0])
     _check_supports(name, made, lambda z, index: _observed({site["name"]: site for site in run(z, index)[0]}))
     if outside:
         _check_outside(name, made, plate, observed_outside)
@@ -228,17 +227,22 @@ def _check(name, nodes, latent, plate):
             )
 
 
-def _check_densities(name, model, sites_at):
-    """Checks that the log densities can be computed, for the plate's own rows; masked values may be anything."""
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
-        for site in sites_at(torch.zeros(model.dim, dtype=model.dtype)):
-            try:
+def _check_runs(name, model, plate, sites_at):
+    """Checks that the log densities can be computed for the plate's own rows, and for other rows by their numbers."""
+    z, where = torch.zeros(model.dim, dtype=model.dtype), ""
+    try:
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            for site in sites_at(z):
+                where = f"of site {site['name']!r} fails"
                 _log_prob(site)
-            except Exception as error:
-                kind = f", a value of {site['value'].dtype}" if isinstance(site["value"], torch.Tensor) else ""
-                raise UserError(
-                    f"{name}: the log density of site {site['name']!r}{kind}, fails: {one_line(error)}"
-                ) from error
+            if model.N > 2:
+                where = (
+                    f"fails on 2 of the {model.N} rows of plate {plate!r}; index the data by it: `with pyro.plate("
+                    f"{plate!r}, N, subsample_size=batch_size) as index:` and x[index], obs=y[index]"
+                )
+                model.log_likelihood(z, torch.tensor([0, model.N - 1]))
+    except Exception as error:
+        raise UserError(f"{name}: the log density {where}: {one_line(error)}") from error
 
 
 def _check_supports(name, model, observed_at):
@@ -259,20 +263,6 @@ def _check_supports(name, model, observed_at):
                     f"outside the support of {type(fn).__name__}, {fn.support}: {RECODE} the data, or choose another "
                     "distribution"
                 )
-
-
-def _check_indexed(name, model, plate):
-    """Checks that the data are indexed by the plate."""
-    if model.N < 3:
-        return
-    try:
-        model.log_likelihood(torch.zeros(model.dim, dtype=model.dtype), torch.tensor([0, model.N - 1]))
-    except Exception as error:
-        raise UserError(
-            f"{name}: the model fails on 2 of the {model.N} rows of plate {plate!r}; index the data by it: "
-            f"`with pyro.plate({plate!r}, N, subsample_size=batch_size) as index:` and x[index], obs=y[index] "
-            f"({one_line(error)})"
-        ) from error
 
 
 def _check_outside(name, model, plate, observed_outside):
