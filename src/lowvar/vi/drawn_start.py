@@ -21,7 +21,7 @@ _ZERO = 1e-4  # a change that counts as none, relative to changes away from the 
 
 def drawn_start(
     centre: np.ndarray, sites: Mapping[str, slice], near: Iterable[str], key: Any, *,
-    problem_at: Callable[[np.ndarray], Any], check: Callable[[Any], Iterable[str]], check_density: Callable[[Any], Any],
+    problem_at: Callable[[np.ndarray], Any], check: Any,
 ) -> Any:  # fmt: skip
     """The problem with a start whose means are ``centre`` plus a random part, checked.
 
@@ -33,26 +33,25 @@ def drawn_start(
         near: the sites whose start has a random part.
         key: JAX key; None if there are none.
         problem_at: the problem whose start has some means.
-        check: raises a ``UserError`` for a problem that cannot be fitted; returns the sites at a saddle point.
-        check_density: raises one if the density is not finite at the start.
+        check: a ``Check``.
     """
     if key is None:
         problem = problem_at(centre)
-        check(problem)
+        check(problem, centre, near)
         return problem
     rng, mu = numpy_generator(key), centre.copy()
     draws = NEAR * rng.standard_normal(len(centre))
     for site in near:
         mu[sites[site]] += draws[sites[site]]
     problem = problem_at(mu)
-    if not (saddles := check(problem)):
+    if not (saddles := check(problem, centre, near)):
         return problem
     draws = rng.uniform(-FAR, FAR, len(centre))
     for site in saddles:
         mu[sites[site]] = draws[sites[site]]
     far = problem_at(mu)
     try:
-        check_density(far)
+        check.density(far)
     except UserError:
         return problem
     return far

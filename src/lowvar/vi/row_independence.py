@@ -7,6 +7,7 @@ another in a column of the data.
 """
 
 import inspect
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, NamedTuple
@@ -63,12 +64,12 @@ def some_rows(N: int) -> np.ndarray:
     return np.random.default_rng(0).choice(N, min(FEW, max(1, N - 1)), replace=False)
 
 
-def batches(N: int, width: float, columns: Mapping[str, Any]) -> list[np.ndarray]:
+def batches(N: int, dim: int, columns: Mapping[str, Any]) -> list[np.ndarray]:
     """Batches of one size in which rows that may interact come together.
 
     Args:
         N: number of rows.
-        width: numbers that the evaluation of a row reads, which limits the size.
+        dim: numbers that every row reads; with those of a row of the columns, they limit the size.
         columns: arrays, of which those with ``N`` entries along their first axis are read.
 
     Returns:
@@ -76,7 +77,8 @@ def batches(N: int, width: float, columns: Mapping[str, Any]) -> list[np.ndarray
         are alike in a column.
     """
     rng = np.random.default_rng(0)
-    size = int(np.clip(_NUMBERS // max(1, int(width)), FEW, min(_MOST, max(FEW, N - 1))))
+    width = dim + sum(math.prod(np.shape(one)[1:]) for one in columns.values())
+    size = int(np.clip(_NUMBERS // max(1, width), FEW, min(_MOST, max(FEW, N - 1))))
     size = min(size, max(1, N - 1))
     first = int(rng.integers(N - size + 1))
     drawn = some_rows(N)

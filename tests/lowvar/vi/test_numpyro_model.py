@@ -178,7 +178,7 @@ def test_a_missing_entry_that_the_model_handles_is_not_blamed_for_another_row():
 
 
 def test_arrays_of_different_lengths():
-    with pytest.raises(UserError, match="the plate 'rows' has 11 rows, but an array has fewer: x 11, y 7"):
+    with pytest.raises(UserError, match=r"plate 'rows' has 11 rows, but 'y', which .* has 7"):
         from_numpyro(gamma_regression, {"x": X, "y": DATA["y"][:7]})
 
     def model(x, y):
@@ -203,7 +203,7 @@ def test_nested_data_are_converted_and_checked():
     nested = from_numpyro(model, {"d": {"x": (x,), "y": y}})
     values = nested.log_likelihood(jnp.ones(1), jnp.arange(11))
     np.testing.assert_allclose(values, -0.5 * ((y - x) ** 2 + np.log(2 * np.pi)), rtol=1e-5)
-    with pytest.raises(UserError, match=r"rows' has 11 rows, but an array has fewer: d\['x'\]\[0\] 11, d\['y'\] 7"):
+    with pytest.raises(UserError, match=r"but \"d\['y'\]\", which its index reads, has 7"):
         from_numpyro(model, {"d": {"x": (x,), "y": y[:7]}})
     with pytest.raises(UserError, match=r"but \"d\['x'\]\[0\]\", which its index reads, has 22"):
         from_numpyro(model, {"d": {"x": (np.tile(x, 2),), "y": y}})
@@ -326,8 +326,8 @@ def of_numpy(x, y):
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        (outside, "index of a NumPy array that is not in data, .* give it in data, .*shape int32.7..$"),
-        (of_numpy, "by a NumPy function, for which use that of jax.numpy; or"),
+        (outside, "outside: .*TracerArrayConversionError"),
+        (of_numpy, "of_numpy: .*TracerArrayConversionError"),
         (discrete, "latent site 'k' is discrete"),
         (bad_support, "row 0 is (nan|-inf) at the start; 'y' is .* outside the support of Gamma"),
         (nan_prior, "nan_prior: Normal distribution got invalid loc parameter"),
@@ -393,5 +393,5 @@ def test_an_array_that_is_too_short_is_noticed_under_a_computed_index(rows_of):
         with numpyro.plate("data", 12, subsample_size=batch_size) as index:
             numpyro.sample("y", dist.Normal(w * x[rows_of(index)], 1.0), obs=y[index])
 
-    with pytest.raises(UserError, match="the plate 'data' has 12 rows, but an array has fewer: x 11, y 12"):
+    with pytest.raises(UserError, match="row 11 reads an array at an index"):
         from_numpyro(line, {"x": np.arange(11.0), "y": np.arange(12.0)})

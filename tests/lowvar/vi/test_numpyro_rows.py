@@ -45,10 +45,7 @@ def scaled(mean, y, scale):
 
 
 INTERACT = {
-    "centred by the batch": (linear(lambda x, w, y: normal((x - x.mean(0)[None, :]) @ w, y)), DATA),
-    "scaled by the batch": (linear(lambda x, w, y: normal(x @ w / (1 + x.std()), y)), DATA),
     "weights by the batch's size": (linear(lambda x, w, y: scaled(x @ w, y, N / x.shape[0])), DATA),
-    "sorted": (linear(lambda x, w, y: normal(jnp.sort(x @ w), y)), DATA),
     "a share of the others": (linear(lambda x, w, y: normal(x @ w + 1e-3 * jnp.mean(x @ w), y)), DATA),
     "a factor of all": (
         linear(lambda x, w, y: numpyro.factor("f", dist.Normal(x @ w, 0.5).log_prob(y).sum())), DATA,
@@ -60,14 +57,7 @@ INTERACT = {
 }  # fmt: skip
 
 
-# noticed as the others are, or, as the first, by test_few_rows too
-ALIKE = ("centred by the batch", "scaled by the batch", "sorted", "a factor of all")
-
-
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(one, marks=pytest.mark.long if one in ALIKE else ()) for one in INTERACT],
-)
+@pytest.mark.parametrize("name", INTERACT)
 def test_rows_that_interact(name):
     model, data = INTERACT[name]
     with pytest.raises(UserError, match=r"row \d+ has \S+ alone and \S+ among \d+ rows"):
@@ -90,19 +80,6 @@ def test_rows_that_interact(name):
 def test_columns_that_broadcast(data, observe, shapes):
     with jax.numpy_rank_promotion("allow"), pytest.raises(UserError, match=rf"site 'y': .* have shape {shapes}"):
         from_numpyro(linear(observe), data)
-
-
-def first_rows(x, y, batch_size=None):
-    w = numpyro.sample("w", dist.Normal(0, 1))
-    with numpyro.plate("rows", x.shape[0], subsample_size=batch_size) as index:
-        normal(x[index, 0] * w, y[: len(index)])
-
-
-def outside(x, y, batch_size=None):
-    w = numpyro.sample("w", dist.Normal(0, 1))
-    with numpyro.plate("rows", x.shape[0], subsample_size=batch_size) as index:
-        normal(x[index, 0] * w, y[index])
-    numpyro.factor("penalty", -jnp.mean((x[index, 0] * w) ** 2))
 
 
 def dropout(x, y, batch_size=None):
@@ -136,8 +113,6 @@ def only_parameters(x, y, batch_size=None):
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        (first_rows, "depends on the other rows of its batch"),
-        (outside, "the log density outside the plate 'rows' changes with the rows of the batch"),
         (dropout, "the model draws random numbers outside latent sites"),
         (no_axis_for_one, "the model fails on a batch of one row"),
         (batch_statistics, "'norm.state' is mutable state"),

@@ -240,12 +240,11 @@ def test_what_a_fit_from_files_cannot_do_is_said(model, options, message, mapped
         lowvar.fit(model, mapped, num_steps=30, **QUICK | options)
 
 
-@pytest.mark.parametrize("length", [N - 1, N + 1])
-def test_an_array_that_the_model_indexes_must_have_all_rows(length, mapped):
+@pytest.mark.parametrize("length", [N - 1, 200, N + 1])
+def test_an_array_that_the_model_indexes_must_have_all_rows(length, mapped, monkeypatch):
+    monkeypatch.setattr(numpyro_streamed, "_SAMPLE", 200)  # the second has as many
     y = np.zeros(length)
-    shorter = f"has {N} rows, but an array has fewer: y {length}"
-    longer = f"indexes 'y' by the row: it has {length} entries, and 'x', which is read from a file, {N}"
-    with pytest.raises(lowvar.UserError, match=shorter if length < N else longer):
+    with pytest.raises(lowvar.UserError, match=f"indexes 'y' by the row: it has {length} entries"):
         lowvar.fit(regression, {"x": mapped["x"], "y": y}, num_steps=3, **QUICK)
 
 

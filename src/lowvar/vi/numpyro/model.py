@@ -169,7 +169,7 @@ def from_numpyro(
         UserError: a model without observations, rows whose log-likelihood depends on the other rows of a batch, random
             numbers or mutable state outside sample statements, or a density that is not finite at the start.
     """
-    from lowvar.vi.numpyro.checks import check, check_density
+    from lowvar.vi.numpyro.checks import NumPyroCheck
 
     name = str(name or getattr(model, "__name__", "model"))
     given = data
@@ -253,8 +253,7 @@ def from_numpyro(
     return drawn_start(
         centre, sites, near, key,
         problem_at=lambda mu: replace(problem, start=guide_forms.started(problem, mu, log_sigma, joint, key, where)),
-        check=lambda problem: check(problem, functions, free, centre, near),
-        check_density=lambda problem: check_density(problem, functions.of(free).traced),
+        check=NumPyroCheck(functions, free),
     )  # fmt: skip
 
 

@@ -22,10 +22,11 @@ from lowvar.core.compiled import compiled
 from lowvar.core.rows import RowSource
 from lowvar.core.windows import inflation, windows
 from lowvar.errors import UserError
+from lowvar.vi.index_range import by_rows
 from lowvar.vi.numpyro.densities import Functions
 from lowvar.vi.numpyro.model import NumPyroProblem, from_numpyro, transform
 from lowvar.vi.numpyro.trace import InRows, LengthMismatch, prototype
-from lowvar.vi.row_independence import batches, interaction
+from lowvar.vi.row_independence import batches, interaction, some_rows
 
 _SAMPLE = 2**15  # rows held in memory
 _CHUNK = 2**13  # rows of a full pass evaluated at once
@@ -231,7 +232,7 @@ def from_files(model: Callable, source: RowSource, others: Mapping[str, Any], **
         sample = from_numpyro(_sized(model, next(iter(held)), N), {**others, **held}, **given)
     except InRows as error:
         raise UserError(error.told(dict.fromkeys(held, index))) from error.__cause__
-    except LengthMismatch as error:  # than the sample
+    except LengthMismatch as error:
         name = str(given.get("name") or getattr(model, "__name__", "model"))
         raise _disagreeing(name, error.key, error.length, next(iter(held)), N) from None
     except UserError as error:
@@ -298,8 +299,11 @@ def _check_batches(problem: Streamed, fixed: Mapping[str, Any]) -> None:
         UserError: they have not, or an array that is the same for all rows is indexed by the row.
     """
     sample = problem.sample
-    if longer := _indexed(problem, fixed):
-        raise _disagreeing(problem.name, longer, len(fixed[longer]), next(iter(problem.data)), problem.N)
+    arrays = {key: one for key, one in fixed.items() if isinstance(one, jax.Array) and one.ndim}
+    some = jnp.asarray(some_rows(sample.N), jnp.int32)
+    indexed, _ = by_rows(sample.log_likelihood, jnp.asarray(sample.start["mu"], sample.dtype), some, arrays)
+    if key := next(iter(sorted(indexed)), None):
+        raise _disagreeing(problem.name, key, len(arrays[key]), next(iter(problem.data)), problem.N)
     count = min(_NEIGHBOURS, problem.N)  # as they lie in the files, among which the sample has few
     pool = problem.checked(problem.source.take(np.arange(count) + (problem.N - count) // 2), 0)
     joint = compiled(problem.log_joint)
@@ -309,8 +313,7 @@ def _check_batches(problem: Streamed, fixed: Mapping[str, Any]) -> None:
         likelihood, prior = (each if alone else joint)(z, {name: of[index] for name, of in pool.items()})
         return np.ravel(likelihood)[None], np.reshape(prior, (1, -1))
 
-    width = sample.dim + sum(of[:1].size for of in pool.values())
-    found = batches(count, width, pool)
+    found = batches(count, sample.dim, pool)
     if interaction(evaluate, found, np.asarray(sample.start["mu"], sample.dtype)) is not None:
         raise UserError(
             f"{problem.name}: the model computes from all rows (a mean, a scale, their number) or from neighbours (a "
@@ -328,19 +331,3 @@ def _disagreeing(name: str, key: str, length: int, column: str, N: int) -> UserE
         f"{name}: the model indexes {key!r} by the row: it has {length} entries, and {column!r}, which is read "
         f"from a file, {N}; they must agree"
     )
-
-
-def _indexed(problem: Streamed, fixed: Mapping[str, Any]) -> str | None:
-    """The first of the arrays without rows that the model indexes by the row; None if there is none."""
-    from lowvar.vi.numpyro.checks import too_short
-
-    free = problem.sample.unravel(jnp.asarray(problem.sample.start["mu"], problem.dtype))
-    for name, value in fixed.items():
-        if not isinstance(value, jax.Array) or not value.ndim:
-            continue
-        rows = len(value) + 1
-        columns = {key: np.broadcast_to(np.asarray(of)[:1], (rows, *of.shape[1:])) for key, of in problem.data.items()}
-        data = {**fixed, **columns}
-        if too_short(problem.model, problem.plate, rows, data, free) is not None:
-            return name
-    return None

@@ -277,7 +277,7 @@ class InRows(UserError):
 
 
 class LengthMismatch(UserError):
-    """The plate's index reads an array of more rows, ``length``, whose name is ``key``."""
+    """The plate's index reads an array of another number of rows, ``length``, whose name is ``key``."""
 
     def __init__(self, message: str, key: str, length: int):
         super().__init__(message)

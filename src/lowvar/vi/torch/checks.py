@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 from lowvar.errors import UserError, one_line
-from lowvar.vi.drawn_start import saddle_sites
-from lowvar.vi.row_independence import batches, interaction, some_rows, tensors_of
+from lowvar.vi.check import Check, examined
+from lowvar.vi.row_independence import some_rows, tensors_of
 from lowvar.vi.torch.functions import plain
 from lowvar.vi.torch.index_range import Strict
 
@@ -55,41 +55,43 @@ def dtype_of(model, name: str, mu: np.ndarray):
     ) from errors[0]
 
 
-def check(problem, centre: np.ndarray, near) -> list[str]:
-    """Rejects functions that are not a model whose rows can be subsampled.
+class TorchCheck(Check):
+    """The checks of a model in PyTorch: also that autograd sees all of it, and that ``torch.func`` transforms it."""
 
-    Args:
-        problem: the model as a problem.
-        centre: the start without its random part, ``(dim,)``.
-        near: the sites that have one.
+    index = "negative, which PyTorch counts from its end"
+    where = "torch.where"
 
-    Returns:
-        The sites of which the centre is a saddle point, see ``saddle_sites``.
+    def runs(self, problem, z):
+        """As in ``Check``; also the shapes and types of the results."""
+        _check_shapes(problem, z)
+        _check_random(problem, z)
 
-    Raises:
-        UserError: an error of a function; results of a wrong shape or type; densities that are not finite at the start;
-            random numbers; gradients that disagree with finite differences; rows that depend on the other rows of a
-            batch; branches, or operations that ``torch.func`` cannot transform.
-    """
-    z = _start(problem)
-    _check_shapes(problem, z)
-    _check_random(problem, z)
-    check_density(problem)
-    point = _point(problem, z)
-    _check_rows(problem, point)
-    _check_derivatives(problem, point)
-    _check_traced(problem, point)
-    index = _index(problem, some_rows(problem.N))
+    def density(self, problem):
+        """As in ``Check``."""
+        with torch.no_grad(), _explained(problem, f"log_likelihood, on all N = {problem.N} rows,"):
+            super().density(problem)
 
-    def values(z):
-        with torch.no_grad():
-            return problem.log_likelihood(torch.as_tensor(z).to(point), index).cpu().numpy()
+    def strict(self, problem, z):
+        """As in ``Check``."""
+        values, found = [], False
+        for index in problem.chunks["index"]:
+            with torch.no_grad(), Strict(index, problem.N) as mode:
+                values.append(problem.log_likelihood(z, index))
+            found = found or mode.found
+        return torch.cat(values).cpu().numpy() if found else None
 
-    return saddle_sites(values, problem.sites, centre, near)
-
-
-def _start(problem):
-    return problem.backend.asarray(np.asarray(problem.start["mu"], problem.dtype))
+    def rows(self, problem, z, centre, near):
+        """As in ``Check``."""
+        point = _point(problem, z)
+        _check_derivatives(problem, point)
+        _check_traced(problem, point)
+        return examined(
+            problem, _alone_and_together(problem), tensors_of(problem.model.log_likelihood), z.cpu().numpy(),
+            lambda meeting: meeting.told(
+                "compute statistics of several rows (a mean, a sum, their number, a lag) from all the data, before; "
+                "batch normalisation needs module.eval()"
+            ), centre, near,
+        )  # fmt: skip
 
 
 def _index(problem, rows):
@@ -106,7 +108,7 @@ def _check_shapes(problem, z):
         if tuple(value.shape) != (len(rows),):
             raise UserError(
                 f"{name}: log_likelihood returned shape {tuple(value.shape)} for {len(rows)} rows; it must return one "
-                f"value for each row, shape ({len(rows)},){_hint(tuple(value.shape), len(rows), problem.N)}"
+                f"value for each of the rows `index`, shape ({len(rows)},)"
             )
     with _explained(problem, f"log_prior, on z of shape ({problem.dim},),"):
         value = plain(model.log_prior)(z.clone())
@@ -120,20 +122,6 @@ def _check_tensor(name, function, value):
         raise UserError(f"{name}: {function} must return a tensor, not {type(value).__name__}")
     if not value.is_floating_point():
         raise UserError(f"{name}: {function} returned {value.dtype}; it must return floating numbers")
-
-
-def _hint(shape, rows, N):
-    if shape == () and rows > 1:
-        return ": without a sum or a mean over them"
-    if shape == (N,) and rows != N:
-        return ": use the data of the rows `index` alone"
-    if shape == () and rows == 1:
-        return "; a possible cause is a squeeze() that also removes the axis of the rows"
-    if len(shape) == 2 and shape[0] == rows and 1 not in shape[1:]:
-        if shape == (rows, rows):
-            return "; a possible cause is a y of shape (N, 1), which broadcasts every row with every other"
-        return ": sum over the other axes"
-    return ""
 
 
 def _check_random(problem, z):
@@ -150,37 +138,6 @@ def _check_random(problem, z):
                 f"{problem.name}: two evaluations at the same point differ: the model draws random numbers of its own "
                 "(dropout: use module.eval()) or changes state; make them latent variables, or remove them"
             )
-
-
-def check_density(problem):
-    """Checks that the density is finite at the start for every row."""
-    z = _start(problem)
-    with torch.no_grad():
-        prior = float(problem.log_prior(z))
-        if not np.isfinite(prior):
-            raise UserError(
-                f"{problem.name}: the log prior is {prior} at the start; check it, or start elsewhere: init"
-            )
-        for index in problem.chunks["index"]:
-            rows, strict = (
-                f"log_likelihood, on rows up to {int(index.max())} of N = {problem.N},",
-                Strict(index, problem.N),
-            )
-            with _explained(problem, rows), strict:
-                values = problem.log_likelihood(z, index)
-            if not torch.isfinite(values).all():
-                row = int(torch.nonzero(~torch.isfinite(values))[0])
-                if strict.found and torch.isfinite(problem.log_likelihood(z, index)[row]):
-                    raise UserError(
-                        f"{problem.name}: the log-likelihood of row {int(index[row])} reads an array at a negative "
-                        "index, which PyTorch counts from its end; give a missing category (-1 in pandas) a number of "
-                        "its own, and replace by torch.where what a first row lacks"
-                    )
-                raise UserError(
-                    f"{problem.name}: the log-likelihood of row {int(index[row])} is {float(values[row])} at the "
-                    "start; "
-                    "check that row and the likelihood's support, or start elsewhere: init"
-                )
 
 
 def _point(problem, z):
@@ -239,37 +196,27 @@ def _slopes(function, z, direction) -> tuple[float, float] | None:
     return (slope, found) if abs(found - slope) > doubt else None
 
 
-def _check_rows(problem, z):
-    """Checks that rows do not interact: joint evaluation equals row-by-row evaluation."""
-    model, none = problem.model, np.zeros((1, 0))
-    columns = tensors_of(model.log_likelihood)
-    width = problem.dim + sum(one[:1].numel() for one in columns.values() if isinstance(one, torch.Tensor) and one.ndim)
+def _alone_and_together(problem):
+    """``evaluate`` of ``interaction``: log-likelihoods alone."""
     of_row = torch.func.vmap(lambda z, row: problem.log_likelihood(z, row[None])[0], (None, 0), chunk_size=64)
 
     def evaluate(z, rows, alone):
-        point, index = problem.backend.asarray(z), _index(problem, rows)
+        point, index = problem.backend.asarray(np.asarray(z, problem.dtype)), _index(problem, rows)
         with torch.no_grad():
             try:
                 values = of_row(point, index) if alone else problem.log_likelihood(point, index)
-            except RuntimeError:  # torch.func cannot transform the model, as `_check_traced` explains
+            except RuntimeError:  # torch.func cannot transform the index of a row
                 values = torch.cat([problem.log_likelihood(point, one) for one in index.split(1)])
-        return values.double().cpu().numpy()[None], none
+        return values.double().cpu().numpy()[None], np.zeros((1, 0))
 
-    found = batches(problem.N, width, columns)
-    if (meeting := interaction(evaluate, found, z.cpu().numpy())) is not None:
-        raise UserError(
-            f"{problem.name}: " + meeting.told(
-                "compute statistics of several rows (a mean, a sum, their number, a lag) from all the data, before; "
-                "batch normalisation needs module.eval()"
-            )
-        )  # fmt: skip
+    return evaluate
 
 
 def _check_traced(problem, z):
     """Checks that the traced gradient at another point and other rows is the one by autograd."""
     backend, rows = problem.backend, some_rows(problem.N)
     weight = backend.asarray(np.full(len(rows), 1 / len(rows), problem.dtype))
-    with _explained(problem, "the gradient", traced=True):
+    with _explained(problem, "the gradient that torch.func traces"):
         program = backend.compile(backend.vmap(problem.gradient, (0, None, None)))
         program(torch.stack([z, z]), _index(problem, np.zeros_like(rows)), weight)
         index = _index(problem, rows)
@@ -288,35 +235,11 @@ def _check_traced(problem, z):
 
 
 @contextlib.contextmanager
-def _explained(problem, what, traced=False):
+def _explained(problem, what):
     """Turns errors of a user's function into UserErrors."""
     try:
         yield
     except UserError:
         raise
     except Exception as error:
-        text = str(error)
-        if isinstance(error, IndexError) or "out of bounds" in text or "out of range" in text:
-            raise UserError(
-                f"{problem.name}: {what} fails: an array has fewer than N = {problem.N} rows ({one_line(error)})"
-            ) from error
-        if traced and any(sign in text for sign in _BRANCHES):
-            raise UserError(
-                f"{problem.name}: the model branches in Python on a value that depends on z or on the rows, or makes a "
-                "number of it (.item()); use torch.where, and shapes that do not depend on values"
-            ) from error
-        if traced and any(sign in text for sign in _IN_PLACE):
-            raise UserError(
-                f"{problem.name}: the model writes values that depend on z in place into a tensor that does not; make "
-                "that tensor with z.new_zeros(...), or write out = out + ... for out += ..."
-            ) from error
-        if traced:
-            raise UserError(f"{problem.name}: torch.func cannot transform the model: {one_line(error)}") from error
-        hint = "; batch normalisation needs module.eval()" if "per channel when training" in text else ""
-        raise UserError(f"{problem.name}: {what} fails: {one_line(error)}{hint}") from error
-
-
-_BRANCHES = (
-    "data-dependent control flow", ".item()", "data-dependent", "dynamic shape", "get value out of a tracing tensor",
-)  # fmt: skip
-_IN_PLACE = ("inplace arithmetic", "doesn't match the broadcast shape")
+        raise UserError(f"{problem.name}: {what} fails: {one_line(error, 300)}") from error

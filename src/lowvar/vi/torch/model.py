@@ -145,7 +145,9 @@ class TorchModel:
             guide: see ``guides.family``; not ``Amortised``.
 
         Raises:
-            UserError: see ``lowvar.vi.torch.checks``.
+            UserError: an error of a function; results of a wrong shape or type; densities that are not finite at the
+                start; random numbers; gradients that disagree with finite differences; rows that depend on the other
+                rows of a batch; branches, or operations that ``torch.func`` cannot transform.
         """
         if data is not None:
             raise UserError(f"{self.name}: a TorchModel holds its data; leave data out")

@@ -18,7 +18,7 @@ from lowvar.vi.guides.amortised import Amortised
 from lowvar.vi.guides.guide import MeanField
 from lowvar.vi.guides.low_rank import LowRank
 from lowvar.vi.guides.registry import family
-from lowvar.vi.torch.checks import check, check_density, dtype_of
+from lowvar.vi.torch.checks import TorchCheck, dtype_of
 from lowvar.vi.torch.functions import functions_of, traceable
 from lowvar.vi.variational import VariationalProblem
 
@@ -144,8 +144,7 @@ def problem_of(model, *, name, init, init_is, key, guide) -> TorchProblem:
     return drawn_start(
         centre, sites, near, key,
         problem_at=lambda mu: replace(problem, start=guide_forms.started(problem, mu, log_sigma, joint, key, where)),
-        check=lambda problem: check(problem, centre, near),
-        check_density=check_density,
+        check=TorchCheck(),
     )  # fmt: skip
 
 

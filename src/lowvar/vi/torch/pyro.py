@@ -154,8 +154,7 @@ def from_pyro(cls, model, data, name):
         unconstrain={key: biject_to(site["fn"].support).inv for key, site in latent.items()},
         subsample_size=None if subsample_size == N else subsample_size,
     )  # fmt: skip
-    _check_densities(name, made, lambda z: run(z, None)[0])
-    _check_indexed(name, made, plate)
+    _check_runs(name, made, plate, lambda z: run(z, None)[0])
     validated = torch.distributions.Distribution._validate_args
     believed = {s["name"] for s in _observed(sites) if validated and not _unwrapped(s["fn"])[0]._validate_args}
     _check_supports(name, made, lambda z, index: _observed({s["name"]: s for s in run(z, index)[0]}), believed)
@@ -231,17 +230,22 @@ def _check(name, nodes, latent, plate):
             )
 
 
-def _check_densities(name, model, sites_at):
-    """Checks that the log densities can be computed, for the plate's own rows; masked values may be anything."""
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
-        for site in sites_at(torch.zeros(model.dim, dtype=model.dtype)):
-            try:
+def _check_runs(name, model, plate, sites_at):
+    """Checks that the log densities can be computed for the plate's own rows, and for other rows by their numbers."""
+    z, where = torch.zeros(model.dim, dtype=model.dtype), ""
+    try:
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            for site in sites_at(z):
+                where = f"of site {site['name']!r} fails"
                 _log_prob(site)
-            except Exception as error:
-                kind = f", a value of {site['value'].dtype}" if isinstance(site["value"], torch.Tensor) else ""
-                raise UserError(
-                    f"{name}: the log density of site {site['name']!r}{kind}, fails: {one_line(error)}"
-                ) from error
+            if model.N > 2:
+                where = (
+                    f"fails on 2 of the {model.N} rows of plate {plate!r}; index the data by it: `with pyro.plate("
+                    f"{plate!r}, N, subsample_size=batch_size) as index:` and x[index], obs=y[index]"
+                )
+                model.log_likelihood(z, torch.tensor([0, model.N - 1]))
+    except Exception as error:
+        raise UserError(f"{name}: the log density {where}: {one_line(error)}") from error
 
 
 def _check_supports(name, model, observed_at, believed):
@@ -288,20 +292,6 @@ def _unwrapped(fn, seen=None):
             seen = seen.reshape(*seen.shape, *[1] * fn.reinterpreted_batch_ndims)
         fn = fn.base_dist
     return fn, seen
-
-
-def _check_indexed(name, model, plate):
-    """Checks that the data are indexed by the plate."""
-    if model.N < 3:
-        return
-    try:
-        model.log_likelihood(torch.zeros(model.dim, dtype=model.dtype), torch.tensor([0, model.N - 1]))
-    except Exception as error:
-        raise UserError(
-            f"{name}: the model fails on 2 of the {model.N} rows of plate {plate!r}; index the data by it: "
-            f"`with pyro.plate({plate!r}, N, subsample_size=batch_size) as index:` and x[index], obs=y[index] "
-            f"({one_line(error)})"
-        ) from error
 
 
 def _check_outside(name, model, plate, observed_outside):
