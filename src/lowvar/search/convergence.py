@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 
 from lowvar.search.evaluator import Evaluator
-from lowvar.search.noise import DIGITS, deviation, interquartile
+from lowvar.search.noise import DIGITS, deviation, interquartile, median
 from lowvar.search.searcher import Searcher
 
 _FLAT = 20  # consecutive generations whose values are all equal
@@ -50,7 +50,7 @@ class Rest:
         if not len(values):
             return False
         low, high = float(values.min()), float(values.max())
-        self.medians.append(float(np.median(values)))
+        self.medians.append(median(values))
         self.spreads.append(deviation(values))
         self.width = interquartile(values)
         self._flat = self._flat + 1 if len(values) > 1 and low == high else 0

@@ -118,8 +118,9 @@ def minimize(
         UserError: an unknown name, a number out of range, a start outside of the bounds, a method that does not search
             this domain, values of the wrong shape, a failure of ``f`` with ``errors="raise"``, or no value at all. The
             error's ``result`` has the result up to a failure.
-        KeyboardInterrupt: Ctrl-C, with the result so far as its ``result``: ``except KeyboardInterrupt as stop:
-            result = stop.result``; or, in an interactive session, ``sys.last_value.result`` afterwards.
+        KeyboardInterrupt: Ctrl-C; after the first generation with the result so far as its ``result``: ``except
+            KeyboardInterrupt as stop: result = stop.result``; or, in an interactive session,
+            ``sys.last_value.result`` afterwards.
 
     References:
         Lyu and Tsang, "Black-box optimizer with stochastic implicit natural gradient", 2021; Hansen, "The CMA

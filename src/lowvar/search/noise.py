@@ -136,6 +136,12 @@ def average(values: np.ndarray) -> float:
     return size * float(np.mean(values / size))
 
 
+def median(values: np.ndarray) -> float:
+    """The median of ``(n,)`` values, the middle two of which may have a sum that overflows."""
+    size = _size(values)
+    return size * float(np.median(values / size))
+
+
 def deviation(values: np.ndarray, ddof: int = 0) -> float:
     """The standard deviation of ``(n,)`` values, whose squares may overflow or vanish; ``ddof`` as in NumPy."""
     size = _size(values)

@@ -14,7 +14,7 @@ from lowvar.core.loop import geometric
 from lowvar.errors import UserError, kind_of
 from lowvar.search.convergence import Look, Rest
 from lowvar.search.evaluator import BudgetSpent, Evaluator
-from lowvar.search.noise import DIGITS, Noise, average, deviation, dominated, error_of_mean
+from lowvar.search.noise import DIGITS, Noise, average, deviation, dominated, error_of_mean, median
 from lowvar.search.searcher import Searcher
 
 Status = Literal["target", "converged", "stalled", "budget", "callback", "interrupted", "failed"]
@@ -251,7 +251,7 @@ class Run:
             self.first = average(finite), deviation(finite, 1) / math.sqrt(len(finite))
         rests = self.rest.values(finite)
         reached, stopped = self._reached(), self._call_back(points, values)
-        self.middle = float(np.median(finite)) if len(finite) else np.nan
+        self.middle = median(finite) if len(finite) else np.nan
         if self.iteration in self.stops:
             self._measure()
         if reached or stopped:
@@ -277,7 +277,8 @@ class Run:
         points = self.evaluator.others(self.size)
         values = self.evaluator(points)
         self.iteration += 1
-        self.middle = float(np.nanmedian(values)) if np.isfinite(values).any() else np.nan
+        finite = values[np.isfinite(values)]
+        self.middle = median(finite) if len(finite) else np.nan
         if self.iteration in self.stops:
             self._measure()
         reached, stopped = self._reached(), self._call_back(points, values)

@@ -370,6 +370,8 @@ def fit(
     if estimator is not None:
         check_estimator(estimator)
     check_arguments(fit, options, estimator)
+    if callback is not None and not callable(callback):
+        raise UserError(f"callback = {callback!r}: give a function of an Evaluation")
     seed, num_steps = whole("seed", seed, 0), whole("num_steps", num_steps, 1, or_float=True)
     draws = checked_draws(khat_samples)
     problem = problem_of(model, data, streams=True, guide=guide, **start_of(model, init, seed))

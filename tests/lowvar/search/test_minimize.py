@@ -319,3 +319,14 @@ def test_the_example(repository, monkeypatch):
         for line in out.getvalue().splitlines()[-3:]
     ]
     assert errors[1] < 1.2 * errors[2] < errors[0]
+
+
+@pytest.mark.filterwarnings("error")
+def test_the_largest_number_as_a_penalty():
+    """Two of them have a sum that overflows, and so would the median of a generation."""
+    largest = np.finfo(float).max
+
+    def f(x):
+        return float(x @ x) if x @ x < 4.8 else float(largest)
+
+    assert lowvar.minimize(f, [1.0, 2.0], 0.2, budget=600).fun < 1e-6

@@ -10,6 +10,7 @@ from lowvar.errors import UserError
 from lowvar.search.minimize import minimize
 from lowvar.search.problem import Domain
 from lowvar.search.solvers import SEARCH
+from lowvar.search.solvers.box import Box
 from lowvar.search.solvers.compiled import generation
 from lowvar.testing.searches import SearchContract
 from lowvar_studies.jobs.search.engine import build as engine_of
@@ -152,3 +153,12 @@ def test_a_simulator_has_no_gradients():
         UserError, match=r"x: problems\.p: method 'ingo_first_order' needs gradients, and swimmer has val"
     ):
         experiment("swimmer").check_names("x")
+
+
+@pytest.mark.parametrize("bound", [1e10, 1e16, 1e20, 1.7e308])
+@pytest.mark.filterwarnings("error")
+def test_points_keep_their_digits_between_wide_bounds(bound):
+    """Bounds that stand for none: the map is the identity far from them."""
+    points = np.array([[1.3, -0.7], [2**-40, 1e5]])
+    for bounds in ((-bound, bound), (-bound, None), (None, bound)):
+        np.testing.assert_array_equal(Box(bounds, 2, 0.5).inside(points), points)

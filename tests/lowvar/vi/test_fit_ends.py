@@ -33,6 +33,11 @@ def test_the_callback_sees_every_evaluation():
     assert not np.array_equal(seen[0].params["w_auto_scale"], fit.params["w_auto_scale"])
 
 
+def test_a_callback_is_a_function():
+    with pytest.raises(UserError, match="callback"):
+        fitted(callback=7)
+
+
 def test_what_a_callback_may_return():
     def exhausted(_):
         raise StopIteration

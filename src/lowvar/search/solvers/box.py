@@ -76,7 +76,8 @@ class Box:
             )
         self.inner = low, high
         self.low, self.high = np.where(whole, low - 0.5, low), np.where(whole, high + 0.5, high)
-        width = self.high - self.low
+        with np.errstate(over="ignore"):  # between bounds that stand for none
+            width = self.high - self.low
         self._step = np.minimum(width / 3, sigma0)  # initial standard deviation of each coordinate
         self._scale = self._step / sigma0
         self._margin = np.where(whole, 0.0, np.minimum(_MARGIN * width, sigma0))
@@ -88,9 +89,11 @@ class Box:
         with np.errstate(invalid="ignore", over="ignore", divide="ignore"):  # of branches that are not taken
             start, period = np.where(below, low - a, 0.0), np.where(below & above, high - low + 2 * a, 1.0)
             both = start + period - np.abs(np.mod(z - start, 2 * period) - period)  # mirrored at both ends
-            x = np.where(below & above, both, z)
-            x = np.where(below & ~above, low - a + np.abs(z - (low - a)), x)
-            x = np.where(above & ~below, high + a - np.abs(high + a - z), x)
+            mirrored = np.where(below & above, both, z)
+            mirrored = np.where(below & ~above, low - a + np.abs(z - (low - a)), mirrored)
+            mirrored = np.where(above & ~below, high + a - np.abs(high + a - z), mirrored)
+            # others keep their digits, whatever the size of the bounds
+            x = np.where((z < low - a) | (z > high + a), mirrored, z)
             x = np.where(below & (x < low + a), low + (x - low + a) ** 2 / (4 * a), x)
             x = np.where(above & (x > high - a), high - (high + a - x) ** 2 / (4 * a), x)
         return np.clip(x, low, high)
