@@ -93,7 +93,7 @@ OF_BC, OWN, E = [*RUN[2:]], ["decompose", "model.py:good", "--data"], ["--proble
         ([*OWN, "nan.npz"], "nan.npz"),
         (["decompose", "leaves.py:model", "--data", "d.npz"], "SystemExit: 0"),
         (["decompose", "model.py:own_bug", "--data", "d.npz"], "my own bug"),
-        (["decompose", "model.py:branches", "--data", "d.npz"], "branches in Python"),
+        (["decompose", "model.py:branches", "--data", "d.npz"], "branches: the model fails"),
         (["decompose", "model.py:good"], "--data"),
         ([*OWN, "d.npz", "--scale", "quick"], "--scale"),
         (["decompose", "small.yaml", "--problem", "bc", "--step-size", "1", "--seed", "0"], "--step-size, --seed"),

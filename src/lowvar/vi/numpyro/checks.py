@@ -101,7 +101,7 @@ class NumPyroCheck(Check):
         free = jax.tree.map(lambda leaf: jnp.asarray(leaf, functions.dtype), self._free)
         traced, log_joint, *_ = functions.of(free)
         return examined(
-            problem, _evaluator(log_joint, problem.dim, functions.dtype), leaves(problem.data),
+            problem, _evaluator(problem.backend, log_joint, problem.dim, functions.dtype), leaves(problem.data),
             np.asarray(z, functions.dtype), lambda meeting: _words(traced, problem, meeting), centre, near,
         )  # fmt: skip
 
@@ -231,7 +231,7 @@ def _paired(site) -> str:
     )
 
 
-def _evaluator(log_joint, dim, dtype):
+def _evaluator(backend, log_joint, dim, dtype):
     """``evaluate`` of ``interaction``, from ``log_joint``: both parts, and their derivatives along a direction.
 
     The derivatives drop terms that do not depend on ``z``.
@@ -251,7 +251,7 @@ def _evaluator(log_joint, dim, dtype):
 
         return lambda z, rows: jax.lax.map(lambda row: of_row(z, row), rows)
 
-    ways = [[jax.jit(of(way)) for way in (forward, reverse)] for of in (lambda way: way, each)]
+    ways = [[backend.jit(of(way)) for way in (forward, reverse)] for of in (lambda way: way, each)]
 
     def evaluate(z, rows, alone):
         at = jnp.asarray(z, dtype), jnp.asarray(rows)
