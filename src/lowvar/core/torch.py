@@ -18,6 +18,18 @@ from lowvar.core.torch_graph import program
 _DRAWN = 64  # turns whose noise is drawn at once
 
 
+def _jvp_by_vjp(function, primals, tangents):
+    """As ``torch.func.jvp``, in reverse mode alone: the vector-Jacobian product is linear in the vector, and its
+    transpose is the Jacobian-vector product."""
+    value, pull = torch.func.vjp(function, *primals)
+
+    def along(cotangent):
+        pulled = zip(pytree.tree_leaves(pull(cotangent)), pytree.tree_leaves(tangents), strict=True)
+        return sum((one * tangent).sum() for one, tangent in pulled)
+
+    return value, torch.func.grad(along)(pytree.tree_map(torch.zeros_like, value))
+
+
 def _rows(axis, arg):
     """The lengths of the mapped axes in ``arg``."""
     if axis is None:
@@ -48,8 +60,13 @@ class _Torch:
 
     @staticmethod
     def jvp(function, primals, tangents):
-        value, tangent = torch.func.jvp(function, primals, tangents)  # type: ignore[misc]
-        # PyTorch gives the tangents of some scalars in float64
+        # PyTorch gives the tangents of some scalars in float64, which indexed gradients of float32 refuse
+        try:
+            value, tangent = torch.func.jvp(function, primals, tangents)  # type: ignore[misc]
+        except RuntimeError as error:
+            if "dtypes match" not in str(error):
+                raise
+            return _jvp_by_vjp(function, primals, tangents)
         return value, pytree.tree_map(lambda slope, of: slope.to(of.dtype), tangent, value)
 
     @staticmethod

@@ -47,3 +47,29 @@ def test_a_part_under_no_grad_is_refused(dtype):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_kinks_ties_and_rounding_are_no_hidden_operations(function, dtype):
     assert checked(function, dtype).dim == 3
+
+
+def test_curvature_of_groups_in_single_precision():
+    """PyTorch's forward mode fails at an indexed mean beside a scale; the result is that of double precision."""
+    import pyro
+    import pyro.distributions as dist
+
+    from lowvar.core.backend import get
+
+    groups, ops = torch.arange(40) % 4, get("torch")
+
+    def model(y):
+        scale = pyro.sample("scale", dist.HalfNormal(torch.ones((), dtype=y.dtype)))
+        means = pyro.sample("means", dist.Normal(torch.zeros(4, dtype=y.dtype), 1.0).to_event(1))
+        with pyro.plate("rows", len(y), subsample_size=10) as i:
+            pyro.sample("y", dist.Normal(means[groups[i]], scale), obs=y[i])
+
+    def curved(dtype):
+        problem = lowvar.TorchModel.from_pyro(model, {"y": Y.to(dtype)}).problem()
+        z, rows = torch.linspace(-0.3, 0.4, 5, dtype=dtype), torch.arange(10)
+        slope = ops.grad(lambda z: problem.log_likelihood(z, rows).sum())
+        return ops.jvp(slope, (z,), (torch.ones_like(z),))
+
+    for single, double in zip(curved(torch.float32), curved(torch.float64), strict=True):
+        assert single.dtype == torch.float32
+        torch.testing.assert_close(single.double(), double, rtol=1e-4, atol=1e-4)
