@@ -135,7 +135,7 @@ def _decompose(args):
     configure(args, backend="jax", dtype=args.dtype)
     from lowvar import user
 
-    user.decompose(args)
+    user.decompose(args, OWN)
 
 
 def _integrate(args):

@@ -36,9 +36,13 @@ def load_model(target: str):
     return getattr(module, function)
 
 
-def decompose(args) -> None:
-    """Runs ``lowvar.decompose`` with the command line's options; prints the summary, writes table and figure."""
-    from lowvar.cli import OWN
+def decompose(args, own) -> None:
+    """Runs ``lowvar.decompose`` with the command line's options; prints the summary, writes table and figure.
+
+    Args:
+        args: all options.
+        own: the names of those that the stamp of the table holds.
+    """
     from lowvar.core import artifact
     from lowvar.core.files import write_text
     from lowvar.vi.decompose import decompose as call
@@ -57,7 +61,7 @@ def decompose(args) -> None:
     out = Path(args.out or "results")
     suffix = "csv" if importlib.util.find_spec("pyarrow") is None else "parquet"
     table, stem = out / "decomposition" / f"{name}.{suffix}", out / "figures" / name
-    options = {name: getattr(args, name) for name in ("target", "device", "threads", *OWN)}
+    options = {name: getattr(args, name) for name in ("target", "device", "threads", *own)}
     text = json.dumps(options | {"model": sha256(file)}, sort_keys=True)
     mark = artifact.stamp(hashlib.sha256(text.encode()).hexdigest()[:16], {name: digest})
     with all_or_none():
