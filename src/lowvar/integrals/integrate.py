@@ -20,7 +20,7 @@ from lowvar.registry import label
 
 _COPIES = "duplicate samples were dropped"
 _ONE_SIDED = float(scipy.stats.norm.isf(1 - LEVEL)) / HALF  # of a two-sided 95 % limit; less for Student's t
-_APART = 3.0  # a larger deviation from the Monte Carlo estimate, in its standard errors, is noted
+_CHANCE = 0.0027  # of a note on the distance from Monte Carlo, for right scores: 3 standard errors for one integral
 _FALSE = np.zeros(1, bool)
 _UNWEIGHTED = "importance weights are not supported: give samples of the density whose scores these are"
 _INSTEAD: dict[str, str] = dict.fromkeys(("weights", "weight", "log_weights"), _UNWEIGHTED)
@@ -296,7 +296,7 @@ def _far_off(result: Integrals, plain: Integrals, names: list[str]) -> list[str]
     """A note if an estimate differs from the Monte Carlo estimate by more than chance explains."""
     with np.errstate(divide="ignore", invalid="ignore"):
         apart = np.abs(result.value[0] - plain.value[0]) / plain.standard_error[0]
-    if not (apart > _APART).any():
+    if not (apart > scipy.stats.norm.isf(_CHANCE / (2 * len(apart)))).any():  # Bonferroni
         return []
     t = int(np.nanargmax(apart))
     return [
