@@ -21,7 +21,7 @@ _DRAWN = 64  # turns whose noise is drawn at once
 def _jvp_by_vjp(function, primals, tangents):
     """As ``torch.func.jvp``, in reverse mode alone: the vector-Jacobian product is linear in the vector, and its
     transpose is the Jacobian-vector product."""
-    value, pull = torch.func.vjp(function, *primals)
+    value, pull = torch.func.vjp(function, *primals)  # type: ignore[misc]
 
     def along(cotangent):
         pulled = zip(pytree.tree_leaves(pull(cotangent)), pytree.tree_leaves(tangents), strict=True)
