@@ -55,8 +55,7 @@ def bound(limits: dict, name: str, m: int) -> dict:
 
 def same_points(size: str) -> list[dict]:
     """Ten tasks at shared points."""
-    from lowvar.integrals.base import make
-    from lowvar.integrals.samples import Samples
+    from lowvar.integrals.base import Samples, make
 
     rng, seconds, tasks, dim = np.random.default_rng(0), [], 10, 8
     m = sized(size, 500, 100, 20)
@@ -75,9 +74,8 @@ def coverage(size: str) -> list[dict]:
     """How often 95 % intervals contain the truth, also for integrands that do not suit a kernel."""
     import scipy.stats
 
-    from lowvar.integrals.base import make
-    from lowvar.integrals.choosing.held_out import with_unseen
-    from lowvar.integrals.samples import Samples
+    from lowvar.integrals.base import Samples, make
+    from lowvar.integrals.cross_fitting import with_unseen
 
     def t_variance(rng):
         x = rng.standard_t(5, size=(100, 1))
@@ -134,7 +132,7 @@ def scores(size: str) -> list[dict]:
     """How often the test of the scores rejects them, in 2 dimensions and in 20."""
     import scipy.stats
 
-    from lowvar.integrals.choosing.score_check import doubt
+    from lowvar.integrals.inputs import doubt
 
     def normal(factor=1.0, shift=0.0):
         def draw(rng, m, dim):

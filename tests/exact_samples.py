@@ -6,9 +6,9 @@ from inspect import signature
 import numpy as np
 import torch
 
-from lowvar.integrals.exact.fit_settings import FitSettings
+from lowvar.integrals.base import Samples
+from lowvar.integrals.exact.settings import FitSettings
 from lowvar.integrals.kernels import squared_exponential
-from lowvar.integrals.samples import Samples
 
 KERNEL = squared_exponential()
 FIXED = {"lengthscale": [1.5, 2.5], "standardise": False}

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from lowvar.integrals.samples import Samples
+from lowvar.integrals.base import Samples
 
 
 def normal(values, repetitions=2, sizes=(20, 20), dim=2, seed=0, chain=False):

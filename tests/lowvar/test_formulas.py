@@ -7,11 +7,9 @@ import scipy.stats
 
 from lowvar.core.backend import get
 from lowvar.core.intervals import bootstrap_ratio, median_interval, ratio_interval, share_interval, spread_interval
-from lowvar.integrals.base import make
-from lowvar.integrals.choosing.cross_fitting import cross_fitted
-from lowvar.integrals.choosing.tails import average
-from lowvar.integrals.monte_carlo import student
-from lowvar.integrals.samples import Samples
+from lowvar.integrals.base import Samples, make
+from lowvar.integrals.cross_fitting import cross_fitted
+from lowvar.integrals.monte_carlo import average, student
 from lowvar.vi import crossed as D
 from lowvar.vi.estimators.base import Properties, stateless
 from lowvar.vi.gain import gain, response, to_optimum
@@ -159,7 +157,7 @@ def test_ridge_around_some_of_the_points_and_its_error():
     """``|y - beta - Phi' w|^2 + p |w|^2`` and HC3: each residual over one minus its leverage, times its influence."""
     import torch
 
-    from lowvar.integrals.exact.inducing import ridge
+    from lowvar.integrals.exact.sparse_control_functional import ridge
 
     rng, m = np.random.default_rng(7), 15
     phi, y = rng.normal(size=(4, m)), rng.normal(size=(m, 2))

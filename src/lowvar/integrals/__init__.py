@@ -1,7 +1,7 @@
-"""Integrators: one file each, in PyTorch float64, all repetitions at once.
+"""Integrals by control variates: one file for each integrator, all repetitions at once.
 
-``exact`` has kernel methods in closed form, ``parametric`` polynomials, ``choosing`` the method ``auto``,
-``kernels`` the kernels; the code that all of them share lies beside them.
+``exact`` has the kernel methods, in PyTorch float64, and ``kernels`` their kernels. An integrator's interface is in
+``base``; ``inputs`` and ``sites`` convert a user's samples.
 """
 
 from lowvar.registry import Registry, row
@@ -15,13 +15,12 @@ INTEGRAL = Registry(
     {
         name: row(f"{module}:{name}", packages=() if name in NUMPY else ("torch",), extra="torch")
         for name, module in {
-            "auto": "lowvar.integrals.choosing.auto",
+            "auto": "lowvar.integrals.auto",
             "monte_carlo": "lowvar.integrals.monte_carlo",
-            "zero_variance": "lowvar.integrals.parametric.zero_variance",
+            "zero_variance": "lowvar.integrals.zero_variance",
             "control_functional": "lowvar.integrals.exact.control_functional",
             "sparse_control_functional": "lowvar.integrals.exact.sparse_control_functional",
             "vector_valued": "lowvar.integrals.exact.vector_valued",
-            "additive": "lowvar.integrals.parametric.additive",
         }.items()
     },
     group="lowvar.integrators",

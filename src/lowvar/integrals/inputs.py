@@ -1,16 +1,15 @@
-"""A user's own samples, scores and values, checked and converted to ``Samples``; and chains, which must have mixed."""
+"""A user's samples, scores and values as ``Samples``: chains must have mixed, and scores must be their density's."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import scipy.stats
 
 from lowvar.errors import UserError
-from lowvar.integrals.choosing.score_check import RELIABLE, doubt
-from lowvar.integrals.draws import check_chains
-from lowvar.integrals.monte_carlo import effective_size, split_r_hat
-from lowvar.integrals.samples import Samples
+from lowvar.integrals.base import Samples
+from lowvar.integrals.monte_carlo import effective_size, split_r_hat, stride
 
 _FEWEST = 3  # points of a task
 _SMALL = 1e-120  # squares of smaller numbers underflow, or nearly
@@ -21,6 +20,87 @@ _MOST = 2.0**62
 _TOGETHER = 0.3  # chains move together above this correlation of their steps,
 _APART = 5  # lag of the baseline correlation, beyond which it counts
 _DEVIATIONS = 5.0  # standard errors by which either is more than chance
+DOUBT = 1e-2  # significance, all tests of a set of points together
+ENOUGH = 8  # (effective) points from which scores are tested: with fewer, right scores fail too often
+RELIABLE = 20  # points from which the test detects a mean that is off by a standard deviation in most cases
+
+
+def is_mcmc(given: Any) -> bool:
+    """Whether ``given`` is NumPyro's ``MCMC``."""
+    return callable(getattr(given, "get_samples", None)) and hasattr(given, "sampler")
+
+
+def is_dataset(given: Any) -> bool:
+    """Whether ``given`` is ArviZ's ``DataTree`` or ``InferenceData``, or an xarray ``Dataset``."""
+    return hasattr(given, "data_vars") or callable(getattr(given, "groups", None))
+
+
+def is_stan(model: Any) -> bool:
+    """Whether ``model`` is BridgeStan's ``StanModel``."""
+    return hasattr(model, "param_unconstrain") and hasattr(model, "log_density_gradient")
+
+
+def is_pymc(model: Any) -> bool:
+    """Whether ``model`` is a ``pymc.Model``."""
+    return hasattr(model, "free_RVs") and hasattr(model, "rvs_to_transforms")
+
+
+def is_by_site(given: Any) -> bool:
+    """Whether ``given`` has draws by the names of sites."""
+    return is_mcmc(given) or is_dataset(given) or isinstance(given, Mapping)
+
+
+def is_model(given: Any) -> bool:
+    """Whether ``given`` is a model, of whatever library, in place of scores."""
+    return callable(given) or is_stan(given) or is_pymc(given)
+
+
+def check_chains(leading: tuple[int, ...]) -> None:
+    """Refuses more chains than draws.
+
+    Raises:
+        UserError: the first of two axes is the longer one.
+    """
+    if len(leading) == 2 and leading[0] > leading[1]:
+        raise UserError(
+            f"draws: these are {leading[0]} chains of {leading[1]} draws; give at least as many draws as chains, with "
+            "the axes (chains, draws, ...)"
+        )
+
+
+def refuse_models(scores: Any, values: Any) -> None:
+    """Refuses a model, and integrands by name, beside samples that are arrays.
+
+    Raises:
+        UserError: either is given, or no scores are.
+    """
+    if is_model(scores):
+        raise UserError(
+            "scores: a model needs draws by site; give samples as NumPyro's MCMC, ArviZ's DataTree or a dict of sites. "
+            "With samples as an array, scores are an array too, such as jax.vmap(jax.grad(logp))(samples)"
+        )
+    if scores is None:
+        raise UserError("scores: give the gradient of the log density at each sample, an array of the samples' shape")
+    if values is None or callable(values) or isinstance(values, str):
+        raise UserError(
+            "values: with samples as an array, give an array of the integrand's values at them; names and functions of "
+            "sites need samples by site"
+        )
+
+
+def labels(samples: Any, scores: Any, values: Any) -> list[str] | None:
+    """The integrands' names, where ``values`` are of pandas and have them; rows must be in one order.
+
+    Raises:
+        UserError: labels of rows, or of the scores' columns, that do not match.
+    """
+    inputs = (given if isinstance(given, (list, tuple)) else [given] for given in (samples, scores, values))
+    if not any(hasattr(one, "iloc") for given in inputs for one in given):
+        return None
+    from lowvar.core.frames import check_order, names_in
+
+    check_order(samples, scores, values)
+    return names_in(values)
 
 
 def checked_samples(samples: Any, scores: Any, values: Any, *, chain: bool) -> tuple[Samples, list[str]]:
@@ -334,3 +414,84 @@ def _together(points: np.ndarray) -> str:
 def _and(numbers: np.ndarray) -> str:
     """``0, 1 and 3``."""
     return f"{', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """The test that fails most clearly.
+
+    Attributes:
+        what: ``mean`` or ``spread``, of the density; ``constant`` where the scores do not vary.
+        coordinate: which, or None where all were tested together.
+        deviations: by how many standard errors the identity is off.
+    """
+
+    what: str
+    coordinate: int | None
+    deviations: float
+
+    def __str__(self) -> str:
+        if self.what == "constant":
+            return (
+                f"coordinate {self.coordinate} of the scores is constant, which no density that vanishes at the "
+                "boundary of its support has"
+            )
+        where = "all coordinates together" if self.coordinate is None else f"coordinate {self.coordinate}"
+        return (
+            f"they do not match the density of the samples (Stein's identity for the {self.what} of {where} is "
+            f"off by {self.deviations:.1f} standard errors), or this density has an edge where it is not zero"
+        )
+
+
+def doubt(points: np.ndarray, scores: np.ndarray, chain: bool = False) -> Doubt | None:
+    """Tests Stein's identity ``E (u' + u l) = 0``, for ``u = 1`` and ``u = tanh`` of each coordinate.
+
+    ``u = 1`` sees a wrong mean and ``tanh``, which is bounded, a wrong spread; the sum of the latter over the
+    coordinates sees a wrong temperature, which is a little wrong in each of them.
+
+    Args:
+        points: ``(m, d)``.
+        scores: ``(m, d)``.
+        chain: the points are successive states of a Markov chain; its effective size takes the place of ``m``.
+            Points that depend on their neighbours are taken for one.
+
+    Returns:
+        None where the scores pass, or where there are too few points to tell.
+
+    References:
+        Johnson, "Modified t tests and confidence intervals for asymmetrical populations", 1978, since the terms are
+        skew.
+    """
+    chain = chain or stride(points) > 0
+    moving = np.flatnonzero(np.ptp(points, axis=0) > 0)
+    if not len(moving):
+        return None
+    x, score = points[:, moving], scores[:, moving]
+    if len(x) >= ENOUGH and (constant := np.ptp(score, axis=0) == 0).any():
+        return Doubt("constant", int(moving[constant.argmax()]), np.inf)
+    scale = x.std(axis=0)
+    u = np.tanh((x - np.median(x, axis=0)) / scale)
+    spread = (1 - u**2) + u * score * scale
+    tests = np.concatenate([score * scale, spread, spread.sum(axis=1, keepdims=True)], axis=1)
+    size = effective_size(tests[None])[0] if chain else np.full(tests.shape[1], float(len(x)))
+    if size.min() < ENOUGH:
+        return None
+    share = np.full(tests.shape[1], DOUBT / 2 / (tests.shape[1] - 1))
+    share[-1] = DOUBT / 2
+    limit = scipy.stats.t.isf(share / 2, size - 1)
+    z = np.abs(_johnson(tests, size))
+    worst = int((z / limit).argmax())
+    if z[worst] <= limit[worst]:
+        return None
+    number = len(moving)
+    coordinate = None if worst == 2 * number and number > 1 else int(moving[worst % number])
+    return Doubt("mean" if worst < number else "spread", coordinate, float(z[worst]))
+
+
+def _johnson(tests: np.ndarray, size: np.ndarray) -> np.ndarray:
+    """``t`` statistics of the hypothesis that means are zero, corrected for skewness."""
+    mean, spread = tests.mean(axis=0), tests.std(axis=0, ddof=1)
+    spread = np.where(spread > 0, spread, 1.0)
+    third = ((tests - mean) ** 3).mean(axis=0)
+    corrected = mean + third / (6 * spread**2 * size) + third * mean**2 / (3 * spread**4)
+    return corrected * np.sqrt(size) / spread

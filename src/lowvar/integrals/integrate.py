@@ -7,15 +7,11 @@ from typing import Any
 import numpy as np
 import scipy.stats
 
-from lowvar.core.frames import check_order, names_in
 from lowvar.errors import UserError, whole
 from lowvar.integrals import INTEGRAL
-from lowvar.integrals.base import FLAGS, HALF, LEVEL, Integrals, Integrator, make
-from lowvar.integrals.choosing.held_out import GAIN, with_unseen
-from lowvar.integrals.choosing.tails import OFTEN, heavy_tail, on_grid
-from lowvar.integrals.inputs import checked_samples, without_copies
-from lowvar.integrals.posterior import arrays
-from lowvar.integrals.samples import UNITS, Samples
+from lowvar.integrals.base import FLAGS, HALF, LEVEL, UNITS, Integrals, Integrator, Samples, make
+from lowvar.integrals.inputs import checked_samples, is_by_site, labels, refuse_models, without_copies
+from lowvar.integrals.monte_carlo import GAIN, OFTEN, heavy_tail, on_grid
 from lowvar.registry import label
 
 _COPIES = "duplicate samples were dropped"
@@ -183,11 +179,17 @@ def integrate(
             raise UserError(f"{name} {flag!r}: it must be True or False")
     if (seed := whole("seed", seed, 0)) >= 2**62:
         raise UserError(f"seed {seed}: it must be less than 2**62")
-    (samples, scores, values, along, names, derived), notes = arrays(samples, scores, values, chain, names)
-    check_order(samples, scores, values)
-    data, doubts = checked_samples(samples, scores, values, chain=along)
+    notes, derived = [], False
+    if is_by_site(samples):
+        from lowvar.integrals.sites import arrays
+
+        (samples, scores, values, chain, names, derived), notes = arrays(samples, scores, values, chain, names)
+    else:
+        refuse_models(scores, values)
+    labelled = labels(samples, scores, values)
+    data, doubts = checked_samples(samples, scores, values, chain=bool(chain))
     notes += doubts
-    names = _names(names_in(values) if names is None else names, data.tasks)
+    names = _names(labelled if names is None else names, data.tasks)
     seeds = np.array([seed])
     plain = make("monte_carlo", {}).integrate(data, seeds)
     size = np.array([np.abs(values).max() for values in data.values])
@@ -209,6 +211,8 @@ def integrate(
             plain, standard_error=result.info["monte_carlo_error"], half_width=result.info["monte_carlo_half"]
         )
     elif methods[0] != "monte_carlo":
+        from lowvar.integrals.cross_fitting import with_unseen
+
         result = with_unseen(result, data, bool(polynomial))
         raised |= {"may_jump": FLAGS["may_jump"]} if result.flags["may_jump"][0] else {}
     quiet = [raised.pop("may_jump")] if "may_jump" in raised else []
@@ -254,7 +258,7 @@ def _run(
         return make(method, given).integrate(data, seeds), []
     integrator = make(method, options)
     if folds is not None:
-        from lowvar.integrals.choosing.cross_fitting import cross_fitted
+        from lowvar.integrals.cross_fitting import cross_fitted
 
         return cross_fitted(integrator, folds).integrate(data, seeds), []
     if not integrator.properties.interpolates:

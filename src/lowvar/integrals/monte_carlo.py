@@ -1,12 +1,19 @@
-"""The mean of the values, and how many independent points the states of a Markov chain are worth."""
+"""Averages with their errors: what dependent states are worth, and how far the central limit theorem reaches."""
+
+from dataclasses import dataclass
 
 import numpy as np
 import scipy.stats
 
-from lowvar.integrals.base import HALF, LEVEL, IntegralProperties, Integrals, Integrator
-from lowvar.integrals.samples import Samples
+from lowvar.integrals.base import HALF, LEVEL, IntegralProperties, Integrals, Integrator, Samples
 
 TOO_FEW = 10  # effective points, below which autocorrelations cannot be told
+SHAPE = 0.6  # of a generalised Pareto tail, at most: beyond 1/2 variances do not exist
+HEAVY, MARGIN = 0.25, 1.4  # of a tail's shape: the largest harmless one, and a margin in units of 1 / sqrt(its terms)
+FEWEST = 5  # terms of a tail, to estimate its shape
+GAIN = 0.35  # of Monte Carlo's standard error: what is below pays, however few terms carry it
+MANY = 50  # carriers of the variance that make its error, about sqrt(2 / carriers), harmless
+OFTEN = 0.05  # a larger share of points that repeat others is no chance
 
 
 def monte_carlo(correlated: bool | None = None) -> Integrator:
@@ -104,3 +111,202 @@ def student(freedom: np.ndarray) -> np.ndarray:
         freedom: degrees of freedom, taken for 1 where they are fewer.
     """
     return scipy.stats.t.isf((1 - LEVEL) / 2, np.maximum(freedom, 1.0)) / HALF
+
+
+@dataclass(frozen=True)
+class Average:
+    """Averages of ``R`` series of ``m`` terms.
+
+    Attributes:
+        mean: ``(R,)``.
+        plain_error: ``s / sqrt(m)``, or ``s / sqrt(effective m)`` along a chain, ``(R,)``.
+        carriers: how many terms carry the variance, ``(sum q)^2 / sum q^2`` of squared deviations ``q``: ``m / 3`` for
+            normal terms, 1 where a single term stands out, ``(R,)``. Along a chain, what they are worth.
+        effective: what the terms are worth, ``(R,)``: their number, or less (or more) along a chain.
+        largest: the largest absolute deviation, ``(R,)``.
+        beyond: by how much the terms exceed their largest (or smallest) one where they do, ``(R,)``: see ``beyond``.
+    """
+
+    mean: np.ndarray
+    plain_error: np.ndarray
+    carriers: np.ndarray
+    effective: np.ndarray
+    largest: np.ndarray
+    beyond: np.ndarray
+
+    @property
+    def half_width(self) -> np.ndarray:
+        """Half of the 95 % interval of Student's ``t``.
+
+        The variance is known as well as from ``carriers`` squared normal terms: those are its degrees of freedom.
+        """
+        return HALF * self.plain_error * student(self.carriers - 1)
+
+
+def average(terms: np.ndarray, worth: np.ndarray | None = None) -> Average:
+    """Averages of the terms ``(R, m)``.
+
+    Args:
+        terms: one series for each repetition.
+        worth: the terms are of successive states of a Markov chain, which is worth at most so many independent points,
+            ``(R,)``; None for independent terms.
+    """
+    m = terms.shape[1]
+    mean = terms.mean(axis=1)
+    deviation = terms - mean[:, None]
+    largest = np.abs(deviation).max(axis=1)
+    relative = deviation / np.where(largest > 0, largest, 1.0)[:, None]
+    scaled = relative**2  # squares that cannot overflow
+    total = scaled.sum(axis=1)
+    carriers = total**2 / np.maximum((scaled**2).sum(axis=1), 1e-300)
+    effective = np.full(len(terms), float(m)) if worth is None else np.minimum(effective_size(terms), worth)
+    error = largest * np.sqrt(total / (m - 1) / effective)
+    carriers = np.maximum(carriers * np.minimum(effective / m, 1.0), 1.0)
+    far = largest * np.array([beyond(row, its) for row, its in zip(relative, effective, strict=True)])
+    return Average(mean, error, carriers, effective, largest, far)
+
+
+def beyond(terms: np.ndarray, effective: float) -> float:
+    """The mean excess of a variable above its largest value in a sample, or below its smallest: the larger one.
+
+    Both tails are fitted as generalised Pareto, by weighted moments of the ``2 sqrt(m)`` outermost terms. At least the
+    standard deviation: where nothing was seen, a function may also jump.
+
+    Args:
+        terms: ``(m,)``.
+        effective: how many independent terms they are worth.
+
+    References:
+        Hosking and Wallis, "Parameter and quantile estimation for the generalized Pareto distribution", 1987.
+    """
+    m = len(terms)
+    effective = min(effective, m)
+    k = int(np.clip(2 * m / np.sqrt(effective), 1, m // 2))
+    ordered = np.sort(terms)
+    upper, lower = ordered[-k:] - ordered[-k - 1], (ordered[k] - ordered[:k])[::-1]
+    return max(float(terms.std()), *(_mean_excess(tail, m / (effective * k)) for tail in (upper, lower)))
+
+
+def _mean_excess(excesses: np.ndarray, share: float) -> float:
+    """Of excesses over a threshold, ascending: the mean excess where only this share of them is left."""
+    return float(excesses.mean()) * min(share, 1.0) ** -float(np.clip(_shape(excesses), 0.0, SHAPE))
+
+
+def _shape(excesses: np.ndarray) -> float:
+    """The shape of the generalised Pareto distribution of excesses over a threshold, ascending."""
+    mean = float(excesses.mean())
+    ranks = (np.arange(1, len(excesses) + 1) - 0.35) / len(excesses)
+    return 2 - mean / max(mean - 2 * float((excesses * (1 - ranks)).mean()), 1e-300) if mean > 0 else 0.0
+
+
+def heavy_tail(terms: np.ndarray, effective: float) -> float:
+    """The shape of the tail of terms ``(m,)``, if so heavy that the error of their mean is unreliable; else 0.
+
+    A standard error is the root of a mean of squares, which has an error of its own if the shape is below 1/4. The
+    generalised Pareto distribution is fitted to the ``2 sqrt(m)`` terms farthest from the median, of either side. Of
+    1500 samples of 100 to 4000 draws of normal, exponential, gamma, t(10) and lognormal(1/2) laws, about 1 % or
+    fewer have a tail that seems heavy; of the squares of t(3) draws, whose shape is 2/3, 34 % of those of 100, 60 % of
+    400, 80 % of 1000 and 96 % of 4000 draws.
+
+    Args:
+        terms: ``(m,)``.
+        effective: how many independent terms they are worth.
+    """
+    m = len(terms)
+    k = int(np.clip(2 * np.sqrt(m), 1, m // 2))
+    farthest = np.sort(np.partition(np.abs(terms - np.median(terms)), -k - 1)[-k - 1 :])
+    excesses = (farthest - farthest[0])[farthest > farthest[0]]
+    if len(excesses) < FEWEST:
+        return 0.0
+    shape, share = _shape(excesses), min(effective / m, 1.0)
+    error = 1 / np.sqrt(len(excesses) * share)
+    if average(terms[None]).carriers[0] * share > MANY:  # such as those of a rare second mode
+        return 0.0
+    return shape if shape > HEAVY + MARGIN * error else 0.0
+
+
+def worth_of_chain(points: np.ndarray) -> np.ndarray:
+    """Smallest effective size over all functions tried, ``(R,)``: the size of what mixes slowest.
+
+    The values alone may look better: a region that the chain has not left, or hardly entered, does not show in them. Of
+    each coordinate four series are looked at: its ranks, the ranks of its distance from the median, and whether it is
+    among its lowest and its highest twentieth.
+
+    Args:
+        points: ``(R, m, d)``.
+
+    References:
+        Vehtari, Gelman, Simpson, Carpenter and Bürkner, "Rank-normalization, folding, and localization: an improved
+        R-hat", 2021, section 4.3, on the effective sizes of the bulk and of the tails.
+    """
+    rank = _ranks(points)
+    edge = 0.45 * points.shape[1]
+    distance = _ranks(np.abs(points - np.median(points, axis=1, keepdims=True)))
+    series = (rank, distance, 1.0 * (rank < -edge), 1.0 * (rank > edge))
+    return np.min([effective_size(one).min(axis=1) for one in series], axis=0)
+
+
+def worth_of_copies(points: np.ndarray) -> np.ndarray | None:
+    """What resampled points are worth, ``(R,)``: ``m^2 / sum c^2``, where they occur ``c`` times; None without copies.
+
+    References:
+        Kish, "Survey Sampling", 1965.
+    """
+    counts = [np.unique(one, axis=0, return_counts=True)[1] for one in points]
+    if all(len(one) == points.shape[1] for one in counts):
+        return None
+    return np.array([points.shape[1] ** 2 / (one**2).sum() for one in counts], dtype=float)
+
+
+def on_grid(points: np.ndarray) -> bool:
+    """Whether independent points repeat because they are discrete or rounded, rather than copied by a resampling.
+
+    So it is if more than a twentieth of the points repeat others, every coordinate lies on a grid (three values or
+    fewer: if they are whole numbers), and points are equal about as often as a grid of so many cells makes them.
+    Resampled points of a finer grid are equal more often; those of a grid as coarse as this cannot be told apart.
+
+    Args:
+        points: ``(m, d)``.
+    """
+    m, d = points.shape
+    counts = np.unique(points, axis=0, return_counts=True)[1]
+    if m - len(counts) <= OFTEN * m:
+        return False
+    cells = 0.0
+    for column in points.T:
+        values = np.unique(column)
+        if len(values) < 4:
+            step = 1.0 if (values == np.rint(values)).all() else np.inf
+        else:
+            gaps = np.diff(values) / np.diff(values).min()
+            whole = [k for k in range(1, 7) if (np.abs(k * gaps - np.rint(k * gaps)) < 1e-3).all()]
+            step = np.diff(values).min() / whole[0] if whole else 0.0
+        if not 0 < step < np.inf:
+            return False
+        cells += np.log(np.ptp(np.quantile(column, [0.05, 0.95])) / step + 1)
+    equal = (counts * (counts - 1.0)).sum() / (m * (m - 1.0))
+    return bool(np.log(equal) + cells < (d + 1) * np.log(2))
+
+
+def stride(points: np.ndarray, limit: float = 6.0, lags: int = 128) -> int:
+    """How many rows apart points depend on each other most: 0 for independent ones, 1 for a chain.
+
+    More where the states of several chains or walkers lie between each other.
+
+    Args:
+        points: ``(m, d)``.
+        limit: standard deviations of an autocorrelation of independent ranks, ``1 / sqrt(m)``, that are too many.
+        lags: at most so many rows apart, and a quarter of the points.
+    """
+    m = len(points)
+    if m < 20:
+        return 0
+    rank = _ranks(points[None])[0]
+    square = np.maximum((rank**2).sum(axis=0), 1e-300)
+    seen = [((rank[k:] * rank[:-k]).sum(axis=0) / square).max() for k in range(1, min(lags, m // 4) + 1)]
+    return int(np.argmax(seen)) + 1 if max(seen) > limit / np.sqrt(m) else 0
+
+
+def _ranks(points: np.ndarray) -> np.ndarray:
+    """Of each coordinate, centred; copies share theirs."""
+    return scipy.stats.rankdata(points, axis=1) - (points.shape[1] + 1) / 2

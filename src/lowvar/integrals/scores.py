@@ -10,9 +10,8 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from lowvar.errors import UserError, check_known
-from lowvar.integrals.draws import by_site, is_mcmc, is_pymc, is_stan, place, rows_of
-from lowvar.integrals.scores_pymc import pymc_scores
-from lowvar.integrals.scores_stan import stan_scores
+from lowvar.integrals.inputs import is_mcmc, is_pymc, is_stan
+from lowvar.integrals.sites import by_site, place, rows_of
 from lowvar.vi.fit import Fit
 
 
@@ -192,3 +191,127 @@ def _check_finite(values, leading, problem) -> None:
         bad = np.flatnonzero(~np.isfinite(value).reshape(len(value), -1).all(axis=1))
         if bad.size:
             raise UserError(f"draws: site {key!r}, {place(int(bad[0]), leading)}: {problem}")
+
+
+def stan_scores(model: Any, draws: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+    """Unconstrained points and scores of the draws of a Stan model.
+
+    The density includes the Jacobian of the constraining transforms (``jacobian=True``), as Stan samples it.
+
+    Args:
+        model: ``bridgestan.StanModel``, with its data.
+        draws: parameter -> ``(m, ...)`` or ``(chains, draws, ...)``, in Stan's own shapes. Transformed parameters and
+            generated quantities are left out.
+
+    Returns:
+        Points and scores, ``(m, d)`` or ``(chains, draws, d)``.
+
+    Raises:
+        UserError: the draws lack a parameter, have an unknown one or another shape; or Stan rejects a draw.
+
+    References:
+        Roualdes, Ward, Carpenter, Seyboldt and Axen, "BridgeStan: efficient in-memory access to the methods of a Stan
+        model", 2023.
+    """
+    entries = [_entry(name) for name in model.param_names()]
+    shapes: dict[str, tuple[int, ...]] = {}
+    for site, index in entries:
+        largest = shapes.get(site, (0,) * len(index))
+        shapes[site] = tuple(max(size, at + 1) for size, at in zip(largest, index, strict=True))
+    everything = dict.fromkeys(_entry(name)[0] for name in model.param_names(include_tp=True, include_gq=True))
+    for key in draws:
+        check_known("parameter", key, list(everything), where="draws")
+    for key in shapes:
+        if key not in draws:
+            raise UserError(f"draws: there is no parameter {key!r}; the model has {', '.join(shapes)}")
+    rows, leading = rows_of({key: np.asarray(draws[key], float) for key in shapes}, shapes)
+    flat = np.stack([rows[site][(slice(None), *index)] for site, index in entries], axis=1)
+    points = np.empty((len(flat), model.param_unc_num()))
+    slopes = np.empty_like(points)
+    for r, one in enumerate(np.ascontiguousarray(flat)):
+        try:
+            points[r] = model.param_unconstrain(one)
+            slopes[r] = model.log_density_gradient(points[r], propto=True, jacobian=True)[1]
+        except RuntimeError as error:
+            raise UserError(f"draws: {place(r, leading)}: Stan rejects this draw: {error}") from error
+        if not (np.isfinite(points[r]).all() and np.isfinite(slopes[r]).all()):
+            raise UserError(
+                f"draws: {place(r, leading)}: the draw is outside its support or not finite, or the gradient of the "
+                "log density there is not"
+            )
+    return points.reshape(*leading, -1), slopes.reshape(*leading, -1)
+
+
+def _entry(name: str) -> tuple[str, tuple[int, ...]]:
+    """The site of an entry of ``param_names`` and its index, from 0.
+
+    >>> _entry("Sigma.2.1"), _entry("tau")
+    (('Sigma', (1, 0)), ('tau', ()))
+    """
+    site, *index = name.split(".")
+    if ":" in site or not all(part.isdigit() for part in index):
+        raise UserError(
+            f"draws: the Stan parameter {name!r} is a tuple or complex; give integrate arrays of "
+            "model.param_unconstrain_json and model.log_density_gradient"
+        )
+    return site, tuple(int(part) - 1 for part in index)
+
+
+def pymc_scores(model: Any, draws: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+    """Unconstrained points and scores of the draws of a PyMC model.
+
+    The density is that of PyMC's value variables, with the Jacobian of their transforms, as ``pm.sample`` samples it.
+
+    Args:
+        model: ``pymc.Model``, with its data.
+        draws: free random variable -> ``(m, ...)`` or ``(chains, draws, ...)``. Deterministics are left out.
+
+    Returns:
+        Points and scores, ``(m, d)`` or ``(chains, draws, d)``, in the order of ``model.value_vars``.
+
+    Raises:
+        UserError: the draws lack a variable, have an unknown one or another shape; a variable is discrete; or a draw
+            is outside its support.
+    """
+    from pymc.pytensorf import compile as compiled
+    from pytensor.graph.replace import graph_replace
+
+    variables = {rv.name: rv for rv in model.free_RVs}
+    if not variables:
+        raise UserError("the PyMC model has no free random variable")
+    known = [*variables, *(of.name for of in model.deterministics), *(value.name for value in model.value_vars)]
+    for key in draws:
+        check_known("variable", key, known, where="draws")
+    for key, rv in variables.items():
+        if rv.dtype.startswith(("int", "uint", "bool")):
+            raise UserError(f"draws: the variable {key!r} is discrete and has no score: marginalise it in the model")
+        if key not in draws:
+            raise UserError(f"draws: there is no variable {key!r}; the model has {', '.join(variables)}")
+    sizes = model.eval_rv_shapes()
+    shapes = {key: tuple(int(size) for size in sizes[key]) for key in variables}
+    rows, leading = rows_of({key: np.asarray(draws[key], float) for key in variables}, shapes)
+
+    constrained = {rv: rv.type(name=f"{key}_draw") for key, rv in variables.items()}
+    free = []
+    for rv, value in constrained.items():
+        transform = model.rvs_to_transforms[rv]
+        free.append(value if transform is None else transform.forward(value, *rv.owner.inputs))
+    # the bounds of a transform may depend on other variables: at their draws, not at random
+    free = graph_replace(free, list(constrained.items()), strict=False)
+    unconstrain = compiled(list(constrained.values()), free, on_unused_input="ignore")
+    values = [model.rvs_to_values[rv] for rv in variables.values()]
+    slope = compiled(values, model.dlogp(vars=list(variables.values())), on_unused_input="ignore")
+    points, slopes = [], []
+    for r in range(len(next(iter(rows.values())))):
+        one = unconstrain(*(rows[key][r].astype(rv.dtype) for key, rv in variables.items()))
+        points.append(np.concatenate([np.ravel(part) for part in one]))
+        slopes.append(slope(*one))
+        if not np.isfinite(points[-1]).all():
+            bad = next(key for key, part in zip(variables, one, strict=True) if not np.isfinite(part).all())
+            raise UserError(f"draws: site {bad!r}, {place(r, leading)}: the value is outside its support or not finite")
+        if not np.isfinite(slopes[-1]).all():
+            raise UserError(
+                f"draws: {place(r, leading)}: the gradient of the log density is not finite; check draw and data"
+            )
+    found = np.array(points, float), np.array(slopes, float)
+    return found[0].reshape(*leading, -1), found[1].reshape(*leading, -1)

@@ -1,11 +1,11 @@
-"""Samples of all tasks as one set of standardised tensors."""
+"""Samples of all tasks as one set of standardised tensors, and products of them that round alike."""
 
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import torch
 
-from lowvar.integrals.samples import Samples
+from lowvar.integrals.base import Samples
 
 
 @dataclass(frozen=True)
@@ -155,3 +155,23 @@ def _spread(deviation: torch.Tensor, size: torch.Tensor) -> torch.Tensor:
 def _inverse(scale: torch.Tensor) -> torch.Tensor:
     """Zero of zero."""
     return torch.where(scale > 0, 1 / scale, 0.0)
+
+
+def times(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """``left (R, n, k) @ right (R, k, c)``, one column being multiplied as two.
+
+    Libraries have another routine for a single matrix times a single column, whose last digits differ, and a search for
+    hyper-parameters makes more digits of them: a repetition's result would depend on how many others there are.
+    """
+    if right.shape[-1] > 1:
+        return left @ right
+    return (left @ torch.cat([right, right], -1))[..., :1]
+
+
+def pulled_back(z: torch.Tensor, *pairs: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+    """Vector-Jacobian product in ``z``: of the derivatives ``slope`` in ``of``, summed over the pairs ``(of, slope)``.
+
+    What does not depend on ``z``, because it was given and is not learnt, adds nothing.
+    """
+    moving = [(of, slope) for of, slope in pairs if of.requires_grad]
+    return torch.autograd.grad([of for of, _ in moving], z, [slope for _, slope in moving])[0]

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lowvar.integrals.base import FLAGS, make
-from lowvar.integrals.samples import Samples
+from lowvar.integrals.base import FLAGS, Samples, make
 from lowvar.registry import label
 
 # settings that shorten lowvar's slow integrators, and change none of the properties

@@ -7,7 +7,7 @@ import numpy as np
 
 from lowvar.core.keys import named_key
 from lowvar.errors import UserError
-from lowvar.integrals.samples import Samples
+from lowvar.integrals.base import Samples
 from lowvar.registry import Registry, row
 from lowvar_studies.integrals.problem import IntegralProblem
 from lowvar_studies.integrals.rowwise import on_host

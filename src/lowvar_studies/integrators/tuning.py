@@ -5,10 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from lowvar_studies.integrators.adam import Adam
-from lowvar_studies.integrators.data import Columns
-from lowvar_studies.integrators.descent_settings import Tuning
-from lowvar_studies.integrators.minibatches import plan
+from lowvar_studies.integrators.columns import Columns
+from lowvar_studies.integrators.descent import Adam, plan
+from lowvar_studies.integrators.settings import Tuning
 
 _CONDITION = 1e6  # the largest allowed
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from lowvar.integrals.choosing.auto import auto
-from lowvar.integrals.samples import Samples
+from lowvar.integrals.auto import auto
+from lowvar.integrals.base import Samples
 
 
 def normal(dim):

@@ -7,8 +7,8 @@ import pytest
 import scipy.stats
 from test_auto import PEAK, above, autoregression, banana, funnel, hash_of, normal, student
 
-from lowvar.integrals.choosing.auto import auto
-from lowvar.integrals.samples import Samples
+from lowvar.integrals.auto import auto
+from lowvar.integrals.base import Samples
 
 REPETITIONS = {50: 40, 200: 20, 1000: 6, 4000: 3}  # by the number of points
 

@@ -5,8 +5,8 @@ import pytest
 
 import lowvar
 from lowvar.errors import UserError
-from lowvar.integrals.choosing.tails import on_grid
 from lowvar.integrals.inputs import chain_notes
+from lowvar.integrals.monte_carlo import on_grid
 
 DEPENDENT = "do not count as independent: give each chain its own seed"
 

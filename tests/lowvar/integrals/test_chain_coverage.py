@@ -11,11 +11,11 @@ import pytest
 import scipy.special
 import scipy.stats
 
-from lowvar.integrals.choosing.auto import auto
-from lowvar.integrals.choosing.cross_fitting import cross_fitted
+from lowvar.integrals.auto import auto
+from lowvar.integrals.base import Samples
+from lowvar.integrals.cross_fitting import cross_fitted
 from lowvar.integrals.monte_carlo import monte_carlo
-from lowvar.integrals.parametric.zero_variance import zero_variance
-from lowvar.integrals.samples import Samples
+from lowvar.integrals.zero_variance import zero_variance
 
 CHAINS = 4
 

@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 
 from lowvar.errors import UserError
-from lowvar.integrals.base import make
-from lowvar.integrals.choosing.cross_fitting import cross_fit, cross_fitted, fold_of
-from lowvar.integrals.choosing.tails import average, stride, worth_of_chain
-from lowvar.integrals.samples import Samples
+from lowvar.integrals.base import Samples, make
+from lowvar.integrals.cross_fitting import cross_fit, cross_fitted, fold_of
+from lowvar.integrals.monte_carlo import average, stride, worth_of_chain
 
 
 def normal(repetitions, m, dim=1, seed=0):

@@ -18,12 +18,12 @@ from exact_samples import (
 )  # fmt: skip
 
 from lowvar.errors import UserError
+from lowvar.integrals.base import Samples
 from lowvar.integrals.exact.control_functional import control_functional
-from lowvar.integrals.exact.fit_settings import FitSettings
+from lowvar.integrals.exact.settings import FitSettings
 from lowvar.integrals.exact.sparse_control_functional import sparse_control_functional
 from lowvar.integrals.exact.vector_valued import own_points, vector_valued
 from lowvar.integrals.kernels import separable_stein
-from lowvar.integrals.samples import Samples
 from lowvar_studies.integrals.catalogue import build
 
 

@@ -5,11 +5,10 @@ import pytest
 import torch
 from exact_samples import normal, smooth, stein
 
-from lowvar.integrals.exact import spectral
-from lowvar.integrals.exact.fit_settings import FitSettings
-from lowvar.integrals.exact.hyper import Hyper, Space
+from lowvar.integrals.exact.gls import shared_objective, spectrum_of
 from lowvar.integrals.exact.kernel_fit import related, space_of
-from lowvar.integrals.exact.reml import objective
+from lowvar.integrals.exact.reml import Hyper, Space, objective
+from lowvar.integrals.exact.settings import FitSettings
 from lowvar.integrals.stacked import stack
 
 
@@ -43,5 +42,5 @@ def test_slopes_in_the_eigenvectors():
     fixed = Hyper({}, torch.full((2,), 0.01, dtype=torch.float64), related(3).expand(2, 3, 3))
     space = Space(fixed, (), True, True, torch.zeros(2, 2, dtype=torch.float64))
     level = matrix.diagonal(dim1=1, dim2=2).mean(1)
-    function = spectral.objective(spectral.spectrum(matrix, data.y), space, level)
+    function = shared_objective(spectrum_of(matrix, data.y), space, level)
     check_gradient(function, space.pack(fixed) + 0.1, 1e-5)

@@ -307,7 +307,7 @@ def test_a_pickled_result_has_all_but_its_fitted_function():
 
 
 def test_a_refusal_of_a_method_that_auto_tries_is_told(monkeypatch):
-    from lowvar.integrals.choosing import auto as module
+    from lowvar.integrals import auto as module
 
     def refuse(method, *rest):
         raise UserError("it needs 12 GB")

@@ -7,7 +7,7 @@ import torch
 from samples_of_normal import normal
 
 import lowvar
-from lowvar.integrals.samples import Samples
+from lowvar.integrals.base import Samples
 
 
 @pytest.mark.parametrize("kind", [np.asarray, torch.as_tensor, jnp.asarray, lambda x: x.astype(np.float64)])

@@ -19,8 +19,8 @@ def test_scores_of_another_density_are_noticed():
 
 
 def test_right_scores_are_seldom_suspected_and_wrong_ones_often():
+    from lowvar.integrals.base import Samples
     from lowvar.integrals.inputs import doubts
-    from lowvar.integrals.samples import Samples
 
     def suspected(draw, chain=False):
         found = 0

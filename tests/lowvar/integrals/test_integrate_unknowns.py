@@ -8,11 +8,9 @@ from samples_of_normal import normal
 
 import lowvar
 from lowvar.errors import UserError
-from lowvar.integrals.base import make
-from lowvar.integrals.choosing.cross_fitting import cross_fit
-from lowvar.integrals.choosing.held_out import judge
-from lowvar.integrals.choosing.tails import average, beyond, heavy_tail
-from lowvar.integrals.samples import Samples
+from lowvar.integrals.base import Samples, make
+from lowvar.integrals.cross_fitting import cross_fit, judge
+from lowvar.integrals.monte_carlo import average, beyond, heavy_tail
 
 KNOWN = {"exact_scores": True, "polynomial": True}
 norm = scipy.stats.norm
@@ -236,7 +234,7 @@ JUMPS = {
 @pytest.mark.parametrize("method", ["auto", "zero_variance"])
 @pytest.mark.parametrize("case", JUMPS)
 def test_an_interval_that_a_jump_may_leave_says_so(case, method, monkeypatch):
-    monkeypatch.setattr("lowvar.integrals.choosing.candidates.kernels_run", lambda: False)
+    monkeypatch.setattr("lowvar.integrals.auto.kernels_run", lambda: False)
     draws, f, truth = JUMPS[case]
     missed, silent = 0, 0
     for seed in range(60):
@@ -333,7 +331,7 @@ def test_a_chain_whose_extremes_come_together_has_no_heavy_tail():
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("method", ["auto", "zero_variance", "monte_carlo"])
 def test_values_of_infinite_variance_are_noted(method, monkeypatch):
-    monkeypatch.setattr("lowvar.integrals.choosing.candidates.kernels_run", lambda: False)
+    monkeypatch.setattr("lowvar.integrals.auto.kernels_run", lambda: False)
     noted = 0
     for seed in range(20):
         x = np.random.default_rng((12, seed)).standard_t(3, size=2000)

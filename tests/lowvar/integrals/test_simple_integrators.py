@@ -8,13 +8,11 @@ from simple_samples import SMOOTH, normal, quadratic, run, smooth
 from torch.func import grad, hessian, vmap
 
 from lowvar.errors import UserError
+from lowvar.integrals.base import Samples
 from lowvar.integrals.monte_carlo import effective_size, monte_carlo
-from lowvar.integrals.parametric.additive import additive
-from lowvar.integrals.parametric.long_run import moving_sums, regress_long_run
-from lowvar.integrals.parametric.regression import decompose, jackknife, regress
-from lowvar.integrals.parametric.stein_features import monomials, stein_features
-from lowvar.integrals.parametric.zero_variance import zero_variance
-from lowvar.integrals.samples import Samples
+from lowvar.integrals.regression import decompose, jackknife, moving_sums, regress, regress_long_run
+from lowvar.integrals.zero_variance import monomials, stein_features, zero_variance
+from lowvar_studies.integrators.additive import additive
 
 
 def autoregressive(repetitions, m, rho, seed=0):

@@ -16,7 +16,7 @@ from lowvar.vi.estimators.schedules import Schedule
 from lowvar.vi.rows import Rows
 from lowvar.vi.sampler import sampler
 from lowvar.vi.smiso import smiso
-from lowvar_studies.integrators.adam import Adam
+from lowvar_studies.integrators.descent import Adam
 
 STEP, B1, B2, EPS = 0.03, 0.9, 0.999, 1e-8
 

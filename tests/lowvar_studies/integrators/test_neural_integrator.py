@@ -8,8 +8,7 @@ from torch.func import jacrev, vmap
 
 from lowvar.errors import UserError
 from lowvar.integrals.monte_carlo import monte_carlo
-from lowvar_studies.integrators.network import langevin, start_weights
-from lowvar_studies.integrators.neural import neural
+from lowvar_studies.integrators.neural import langevin, neural, start_weights
 
 
 @pytest.mark.parametrize("hidden", [(5,), (4, 6)])

@@ -6,9 +6,9 @@ import torch
 
 from lowvar.errors import UserError
 from lowvar.integrals import INTEGRAL
+from lowvar.integrals.base import Samples
 from lowvar.integrals.kernels import kernel
-from lowvar.integrals.samples import Samples
-from lowvar_studies.integrators.descent_settings import BOREHOLE_RATES, Descent
+from lowvar_studies.integrators.settings import BOREHOLE_RATES, Descent
 
 NAMES = ("paper_cf", "paper_cv", "paper_vv_fixed", "paper_vv")
 UNTUNED = {"tuning_epochs": 0, "nu": 2.0}

@@ -7,9 +7,7 @@ from exact_samples import FIXED, check_constant, check_defaults, check_repetitio
 
 from lowvar.errors import UserError
 from lowvar.integrals.stacked import stack
-from lowvar_studies.integrators.alternating import alternating
-from lowvar_studies.integrators.convex import convex, perturbed
-from lowvar_studies.integrators.task_objective import TaskObjective
+from lowvar_studies.integrators.relation import TaskObjective, alternating, convex, perturbed
 
 
 def test_alternating_halves_decrease_the_objective_to_the_convex_minimum():

@@ -5,8 +5,7 @@ import pytest
 
 from lowvar.core import artifact, loop
 from lowvar.errors import UserError
-from lowvar.integrals.base import IntegralProperties, Integrals, Integrator, make
-from lowvar.integrals.samples import Samples
+from lowvar.integrals.base import IntegralProperties, Integrals, Integrator, Samples, make
 from lowvar_studies.jobs.integral import samples
 from lowvar_studies.jobs.integral.engine import IntegralEngine
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 
 import torch
 
-from lowvar.integrals.exact.products import times
+from lowvar.integrals.stacked import times
 
 REPORTED = "x", "value", "gradient", "steps", "converged", "hessian"
 ARMIJO = 1e-4  # share of the decrease promised by the slope that a step must bring

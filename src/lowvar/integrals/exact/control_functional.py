@@ -6,13 +6,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from lowvar.integrals.base import IntegralProperties, Integrals, Integrator
-from lowvar.integrals.exact.checks import check_memory, check_sizes
-from lowvar.integrals.exact.fit_settings import FitSettings
-from lowvar.integrals.exact.kernel_fit import fit, space_of
-from lowvar.integrals.exact.verdicts import report, side_by_side
+from lowvar.integrals.base import IntegralProperties, Integrals, Integrator, Samples, side_by_side
+from lowvar.integrals.exact.kernel_fit import fit, report, space_of
+from lowvar.integrals.exact.settings import FitSettings, check_memory, check_sizes
 from lowvar.integrals.kernels import Kernel
-from lowvar.integrals.samples import Samples
 from lowvar.integrals.stacked import stack
 
 

@@ -1,4 +1,4 @@
-"""The fit that the exact integrators share: hyper-parameters by REML, then the constants.
+"""The fit that the exact integrators share: hyper-parameters by REML, then the constants, then a report.
 
 The search has a few starts, then BFGS, on some of the rows and then on all, in coordinates of ``B`` that move along
 with it.
@@ -9,15 +9,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, replace
 from itertools import pairwise
 
+import numpy as np
 import torch
 
 from lowvar.errors import UserError
+from lowvar.integrals.base import Integrals
 from lowvar.integrals.exact.bfgs import Minimum, minimise
-from lowvar.integrals.exact.fit_settings import FitSettings
 from lowvar.integrals.exact.gls import Fit, solve
-from lowvar.integrals.exact.hyper import NUGGET, TREND, Hyper, Space
-from lowvar.integrals.exact.reml import Covariance, objective, pieces, shifted
-from lowvar.integrals.stacked import Stacked, deviation
+from lowvar.integrals.exact.reml import NUGGET, TREND, Covariance, Hyper, Space, objective, pieces, shifted
+from lowvar.integrals.exact.settings import FitSettings
+from lowvar.integrals.stacked import Stacked, deviation, numpy
 
 LENGTHSCALES = 1.0, 10.0, 200.0  # common ones to start from, in standard deviations of the points
 ONE_LENGTHSCALE = 3.0, 30.0, 3e4  # then one input after the other
@@ -27,6 +28,8 @@ ROWS = 64  # of the first search
 ROUND = 40  # evaluations between two changes of coordinates
 GRADIENT = 1e-2  # gradient tolerance, of the log likelihood
 DIFFERENCE = 1e-3  # value tolerance, of the log likelihood
+TOO_FEW = 2  # values for each parameter that is learnt
+FAR_OFF = 4.0  # mean squared standardised residual of left-out values
 
 
 def space_of(data: Stacked, chosen: FitSettings, factor: torch.Tensor, learn_factor: bool) -> Space:
@@ -228,3 +231,77 @@ def _put(values, j, one):
 def related(tasks: int, correlation: float = 0.95) -> torch.Tensor:
     """The factor of a ``B`` that has this correlation between all tasks, ``(T, T)``."""
     return torch.linalg.cholesky((1 - correlation) * torch.eye(tasks, dtype=torch.float64) + correlation)
+
+
+def report(
+    data: Stacked,
+    hyper: Hyper,
+    amplitude: torch.Tensor,
+    space: Space,
+    ended: Minimum,
+    fit: Fit,
+    covariance: Covariance,
+    coefficients: Callable[[int], torch.Tensor],
+) -> Integrals:
+    """Estimates, errors, flags, learnt parameters and the fitted functions.
+
+    Args:
+        data: the samples.
+        hyper: hyper-parameters.
+        amplitude: ``(R, 1, 1)``, makes of ``hyper.factor`` a factor of the functions' mean prior covariance.
+        space: the hyper-parameters that were learnt.
+        ended: the end of the search.
+        fit: constants and weights.
+        covariance: kernel and operator.
+        coefficients: of a task's function in the kernel at the rows of ``data``, ``(R, M)``.
+    """
+    scale = data.y_scale
+
+    def fitted(task: int, points: np.ndarray, scores: np.ndarray) -> np.ndarray:
+        x, lx = data.points(points, scores)
+        cross = covariance.between(hyper.kernel, x, data.x, lx, data.scores)
+        values = fit.beta[:, task, None] + (cross @ coefficients(task)[:, :, None])[:, :, 0]
+        return numpy(data.y_shift[:, task, None] + scale[:, task, None] * values)
+
+    factor = hyper.factor * amplitude * scale[:, :, None]
+    B = factor @ factor.mT
+    deviation = B.diagonal(dim1=-2, dim2=-1).sqrt().clamp(min=1e-150)
+    info = {
+        "nugget": hyper.nugget,
+        "B": B,
+        "correlation": B / (deviation[:, :, None] * deviation[:, None]),
+        "steps": ended.steps,
+        "reml_error": fit.reml_error * scale,
+        "likely_error": fit.likely_error * scale,
+        "jackknife_error": fit.jackknife_error * scale,
+        "calibration": fit.calibration,
+        "farthest": fit.farthest,
+    }
+    if "log_lengthscale" in hyper.kernel:
+        info["lengthscale"] = hyper.kernel["log_lengthscale"].exp() * data.x_scale
+    if "log_trend" in hyper.kernel:
+        info["trend"] = hyper.kernel["log_trend"][:, 0].exp()
+    return Integrals(
+        value=numpy(data.y_shift + scale * fit.beta),
+        standard_error=numpy(scale * fit.error),
+        condition=numpy(fit.condition),
+        flags={name: numpy(flag) for name, flag in flags(data, hyper, space, ended, fit).items()},
+        info={name: numpy(entry) for name, entry in info.items()},
+        fitted=fitted,
+    )
+
+
+def flags(data: Stacked, hyper: Hyper, space: Space, ended: Minimum, fit: Fit) -> dict[str, torch.Tensor]:
+    """See ``base.FLAGS``; a nugget at its lower bound, or a lengthscale at its upper one, is no reason for distrust."""
+    values = data.y.shape[1] * data.y.shape[2]
+    parameters = ended.x.shape[1] + 1 + data.tasks  # the amplitude and the constants
+    inputs = [name.endswith("log_lengthscale") for name in space.kernel for _ in range(space.width(name))]
+    short = (ended.at_bound & (ended.x <= space.bounds()[0]))[:, : len(inputs)][:, inputs].any(1)
+    rough = hyper.nugget >= (1 - 1e-9) * NUGGET[1] if space.nugget else torch.zeros_like(short)
+    return {
+        "ill_conditioned": (fit.rounding > fit.error).any(1) | fit.beta.isnan().any(1),
+        "few_points": torch.full_like(short, values < TOO_FEW * parameters),
+        "at_bound": short | rough,
+        "not_converged": ~ended.converged,
+        "miscalibrated": fit.calibration > FAR_OFF,
+    }

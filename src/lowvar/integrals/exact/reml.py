@@ -1,17 +1,170 @@
-"""Restricted likelihood of hyper-parameters: the constants and the amplitude are profiled out."""
+"""Hyper-parameters of a fit, as vectors to learn, and their restricted likelihood."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 
-from lowvar.integrals.exact.hyper import Hyper, Space
-from lowvar.integrals.exact.products import pulled_back, times
 from lowvar.integrals.kernels import Kernel
-from lowvar.integrals.stacked import Stacked
+from lowvar.integrals.stacked import Stacked, pulled_back, times
 
+LENGTHSCALE = 1e-2, 1e5  # bounds, in standard deviations of the points
+NUGGET = 1e-10, 1.0  # bounds, relative to the mean diagonal of the kernel matrix
+TREND = 1e-8, 1e4  # bounds, relative to the scores' part of the kernel
+OTHER = 1e-6, 1e6  # bounds of other parameters of kernels
+FACTOR = 1e3  # bound of the entries of B's factor, whose first is one
+LEAST_DIAGONAL = 1e-8
+LIKELY = 100.0, 3.0  # of a lengthscale beforehand: median in standard deviations, spread of the logarithm
 CHUNK = {"cpu": 2**18}  # entries of the kernel matrices worked on at a time: they should stay in the cache
 CHUNK_ELSEWHERE = 2**26
+
+
+@dataclass(frozen=True)
+class Hyper:
+    """Hyper-parameters of ``R`` repetitions.
+
+    Attributes:
+        kernel: the kernel's parameters, each ``(R, p)``.
+        nugget: ``(R,)``, relative to the mean diagonal.
+        factor: ``(R, q, q)``, ``B = factor factor'``; its scale has no meaning.
+    """
+
+    kernel: dict[str, torch.Tensor]
+    nugget: torch.Tensor
+    factor: torch.Tensor
+
+    def pick(self, which: torch.Tensor | slice) -> "Hyper":
+        """These repetitions alone."""
+        return Hyper({name: p[which] for name, p in self.kernel.items()}, self.nugget[which], self.factor[which])
+
+    def put(self, which: torch.Tensor, some: "Hyper") -> "Hyper":
+        """A copy with repetitions ``which`` replaced by ``some``."""
+        kernel = {name: p.index_copy(0, which, some.kernel[name]) for name, p in self.kernel.items()}
+        nugget = self.nugget.index_copy(0, which, some.nugget)
+        return Hyper(kernel, nugget, self.factor.index_copy(0, which, some.factor))
+
+    @staticmethod
+    def of(several: "Sequence[Hyper]") -> "Hyper":
+        """Those of all, one after the other."""
+        kernel = {name: torch.cat([one.kernel[name] for one in several]) for name in several[0].kernel}
+        return Hyper(kernel, torch.cat([one.nugget for one in several]), torch.cat([one.factor for one in several]))
+
+
+@dataclass(frozen=True)
+class Space:
+    """The hyper-parameters that are learnt, as vectors: the kernel's, the logarithm of the nugget, ``B``'s factor.
+
+    The factor is that of ``fixed`` times a lower triangular matrix: its first entry is one, for the amplitude is
+    profiled out, the rest of its diagonal is kept as logarithms, and at the start it is the identity.
+
+    Attributes:
+        fixed: hyper-parameters of all repetitions; those that are learnt are overwritten.
+        kernel: names of the kernel's parameters that are learnt.
+        nugget: whether the nugget is.
+        factor: whether ``B`` is.
+        spread: logarithms of the standard deviations of the inputs as they are in the kernel, ``(R, d)``.
+    """
+
+    fixed: Hyper
+    kernel: tuple[str, ...]
+    nugget: bool
+    factor: bool
+    spread: torch.Tensor
+
+    def unpack(self, z: torch.Tensor, which: torch.Tensor) -> Hyper:
+        """Vectors ``(A, p)`` of the repetitions ``which`` as hyper-parameters."""
+        fixed = self.fixed.pick(which)
+        widths = [self.width(name) for name in self.kernel]
+        *parts, nugget, entries = z.split([*widths, int(self.nugget), z.shape[1] - sum(widths) - self.nugget], dim=1)
+        kernel = fixed.kernel | dict(zip(self.kernel, parts, strict=True))
+        factor = fixed.factor @ self._step(entries) if self.factor else fixed.factor
+        return Hyper(kernel, nugget[:, 0].exp() if self.nugget else fixed.nugget, factor)
+
+    def pack(self, hyper: Hyper) -> torch.Tensor:
+        """The inverse of ``unpack``, for all repetitions."""
+        parts = [hyper.kernel[name] for name in self.kernel]
+        if self.nugget:
+            parts.append(hyper.nugget[:, None].log())
+        if self.factor:
+            row, column, diagonal = self._entries()
+            step = torch.linalg.solve_triangular(self.fixed.factor, hyper.factor, upper=False)
+            entries = (step / step[:, :1, :1])[:, row, column]
+            parts.append(torch.where(diagonal, entries.clamp(min=1e-300).log(), entries))
+        return torch.cat(parts, 1) if parts else hyper.nugget.new_zeros(len(hyper.nugget), 0)
+
+    def bounds(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Lower and upper bounds, ``(R, p)`` each."""
+        lower, upper = ([self.around(name, sign) for name in self.kernel] for sign in (-1, 1))
+        column = torch.zeros_like(self.spread[:, :1])
+        if self.nugget:
+            lower, upper = [*lower, column + math.log(NUGGET[0])], [*upper, column + math.log(NUGGET[1])]
+        if self.factor:
+            row, _, diagonal = self._entries()
+            own = self.fixed.factor.diagonal(dim1=-2, dim2=-1)
+            own = (own / own[:, :1]).log()[:, row]
+            lower = [*lower, torch.where(diagonal, math.log(LEAST_DIAGONAL) - own, -FACTOR)]
+            upper = [*upper, torch.where(diagonal, math.log(FACTOR) - own, FACTOR)]
+        return (torch.cat(lower, 1), torch.cat(upper, 1)) if lower else (column[:, :0], column[:, :0])
+
+    def pick(self, which: torch.Tensor | slice) -> "Space":
+        """Of these repetitions alone."""
+        return replace(self, fixed=self.fixed.pick(which), spread=self.spread[which])
+
+    def width(self, name: str) -> int:
+        """How many entries a parameter of the kernel has."""
+        return self.fixed.kernel[name].shape[1]
+
+    @property
+    def lengthscales(self) -> tuple[str, ...]:
+        """Those of the learnt parameters that are lengthscales."""
+        return tuple(name for name in self.kernel if name.endswith("log_lengthscale"))
+
+    def around(self, name: str, sign: int = 0, lengthscale: float = 0.0) -> torch.Tensor:
+        """A parameter's bound below (``sign`` -1) or above (1), else what it is at a common lengthscale, ``(R, p)``."""
+        value = self.fixed.kernel[name]
+        if name == "log_trend":
+            return torch.full_like(value, math.log({-1: TREND[0], 1: TREND[1]}.get(sign, 1.0)))
+        if not name.endswith("log_lengthscale"):
+            return torch.full_like(value, math.log(OTHER[sign > 0]))
+        whole = value.shape[1] == self.spread.shape[1]
+        spread = self.spread if whole else self.spread.mean(1, keepdim=True).expand_as(value)
+        return spread + math.log({-1: LENGTHSCALE[0], 1: LENGTHSCALE[1]}.get(sign, lengthscale))
+
+    def prior(self, z: torch.Tensor, which: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Minus the logarithm of a wide log-normal density of the lengthscales, and its gradient.
+
+        It decides where the values say nothing: many inputs and few points.
+        """
+        gradient = torch.zeros_like(z)
+        first = 0
+        for name in self.kernel:
+            width = self.width(name)
+            if name.endswith("log_lengthscale"):
+                offset = z[:, first : first + width] - self.around(name, lengthscale=LIKELY[0])[which]
+                gradient[:, first : first + width] = offset / LIKELY[1] ** 2
+            first += width
+        return 0.5 * LIKELY[1] ** 2 * gradient.square().sum(1), gradient
+
+    @property
+    def diagonal(self) -> torch.Tensor:
+        """Which of the learnt entries of the factor are on its diagonal."""
+        return self._entries()[2]
+
+    def _entries(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Rows and columns of the learnt entries of the factor, and which are on its diagonal."""
+        tasks, device = self.fixed.factor.shape[1], self.fixed.factor.device
+        row, column = torch.tril_indices(tasks, tasks, device=device)[:, 1:]
+        return row, column, row == column
+
+    def _step(self, entries: torch.Tensor) -> torch.Tensor:
+        row, column, diagonal = self._entries()
+        tasks = self.fixed.factor.shape[1]
+        values = torch.where(diagonal, torch.where(diagonal, entries, 0.0).exp(), entries)
+        place = torch.cat([row.new_zeros(1), row * tasks + column])
+        flat = entries.new_zeros(len(entries), tasks * tasks)
+        flat = flat.index_copy(1, place, torch.cat([torch.ones_like(entries[:, :1]), values], 1))
+        return flat.reshape(-1, tasks, tasks)
 
 
 @dataclass(frozen=True)

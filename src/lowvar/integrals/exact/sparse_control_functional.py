@@ -5,15 +5,22 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import torch
 
-from lowvar.errors import whole
-from lowvar.integrals.base import IntegralProperties, Integrals, Integrator
-from lowvar.integrals.exact.checks import check_sizes
-from lowvar.integrals.exact.fit_settings import FitSettings
-from lowvar.integrals.exact.inducing import around_some
-from lowvar.integrals.exact.verdicts import side_by_side
+from lowvar.errors import UserError, whole
+from lowvar.integrals.base import IntegralProperties, Integrals, Integrator, Samples, of_last_points, side_by_side
+from lowvar.integrals.exact.kernel_fit import learn, space_of
+from lowvar.integrals.exact.reml import Hyper, shifted
+from lowvar.integrals.exact.settings import FitSettings, check_memory, check_sizes
 from lowvar.integrals.kernels import Kernel
-from lowvar.integrals.samples import Samples
+from lowvar.integrals.regression import LEAST_FREEDOM
+from lowvar.integrals.stacked import Stacked, numpy, stack
+
+JITTERS = 1e-11, 1e-9, 1e-7, 1e-5  # that are tried on the diagonal of a kernel matrix, relative
+PENALTIES = -10, 2, 25  # powers of ten of the least and the largest, and the number of those that are tried
+LEAST = 1e-10  # leave-one-out residual variance
+COLUMNS = 20  # with more tasks lengthscales are learnt from some of them
+LEARN = 200  # points that lengthscales are learnt from
 
 
 def sparse_control_functional(
@@ -67,3 +74,122 @@ def sparse_control_functional(
 
     properties = IntegralProperties(exact_on="constants", interpolates=True)
     return Integrator("sparse_control_functional", properties, integrate)
+
+
+def around_some(samples: Samples, chosen: FitSettings, inducing: int) -> Integrals:
+    """All tasks of one set of points, with functions around ``inducing`` of them."""
+    m = samples.sizes[0]
+    check_memory(int((m * min(m, inducing)) ** 0.5), chosen.max_gigabytes, "give fewer points, or fewer inducing ones")
+    data = stack(samples, chosen.standardise, shared=True)
+    some = data.thin(LEARN)
+    space = space_of(some, chosen, torch.ones_like(data.y[:, :1, :1]), False)
+    hyper, _ = learn(chosen.covariance, some.columns(COLUMNS), space, chosen.steps)
+    centres = data.thin(inducing)
+    fits, found, amplitude = [], [], _amplitude(chosen, some, hyper)
+
+    def features(r: int, x: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        """``Phi (n, .)`` of repetition ``r`` at points ``(1, ., d)``, transposed."""
+        params, at = hyper.pick(slice(r, r + 1)).kernel, centres.pick(slice(r, r + 1))
+        if len(fits) == r:
+            square = chosen.covariance.between(params, at.x, at.x, at.scores, at.scores)[0]
+            level = square.diagonal().mean()
+            fits.append((root(square), level))
+        factor, level = fits[r][:2]
+        cross = chosen.covariance.between(params, at.x, x, at.scores, scores)[0]
+        return torch.linalg.solve_triangular(factor, cross, upper=False) / level.sqrt()
+
+    for r in range(data.repetitions):
+        phi = features(r, data.x[r : r + 1], data.scores[r : r + 1])
+        beta, error, weights, penalty, condition, inverse = ridge(phi, data.y[r])
+        fits[r] = (*fits[r], weights)
+        v, kept, noise = inverse
+        # of the process, whose covariance is Phi Phi' + noise: 1 / (1' M^-1 1)
+        variance = noise * (1 / phi.shape[1] + (kept * (v.T @ phi.mean(1)).square()[:, None]).sum(0))
+        error = (error.square() + variance * amplitude[r] * fits[r][1]).sqrt()
+        found.append((beta, error, condition, penalty))
+    values, errors, conditions, penalties = map(torch.stack, zip(*found, strict=True))
+
+    def features_there(points: np.ndarray, scores: np.ndarray) -> list:
+        """``Phi`` by repetition, transposed."""
+        x, lx = data.points(points, scores)
+        return [features(r, x[r : r + 1], lx[r : r + 1]) for r in range(data.repetitions)]
+
+    there = of_last_points(features_there)
+
+    def fitted(task: int, points: np.ndarray, scores: np.ndarray) -> np.ndarray:
+        rows = [fits[r][2][:, task] @ phi for r, phi in enumerate(there(points, scores))]
+        level = values[:, task, None]
+        return numpy(data.y_shift[:, task, None] + data.y_scale[:, task, None] * (level + torch.stack(rows)))
+
+    lengthscale = (hyper.kernel["log_lengthscale"].exp() * data.x_scale)[:, None].expand(-1, data.tasks, -1)
+    return Integrals(
+        numpy(data.y_shift + data.y_scale * values),
+        numpy(data.y_scale * errors),
+        numpy(conditions),
+        info={"lengthscale": numpy(lengthscale), "penalty": numpy(penalties)},
+        fitted=fitted,
+    )
+
+
+def ridge(phi: torch.Tensor, y: torch.Tensor):
+    """Constants, their errors, weights ``(n, T)``, penalties and a condition number, for features ``(n, m)``."""
+    m = y.shape[0]
+    mean = phi.mean(1)
+    centred = phi - mean[:, None]
+    y = y - y.mean(0)  # values are centred already, up to rounding
+    s, v = torch.linalg.eigh(centred @ centred.T)
+    s = s.clamp(min=0)
+    rotated = v.T @ centred  # (n, m)
+    pull = rotated @ y
+    penalties = torch.logspace(*PENALTIES).to(y) * s.amax().clamp(min=1e-300)
+    kept = 1 / (s[:, None] + penalties)  # (n, p)
+    # the values left out one by one: generalised cross-validation takes all leverages for alike, and those of points
+    # with large scores are far above the mean, so that it would follow every value of an integrand with a jump
+    score = torch.stack([_left_out(rotated, pull, mean @ v, y, one).square().sum(0) for one in kept.T])
+    best = score.argmin(0)
+    shrunk = kept[:, best]  # (n, T)
+    weights = v @ (shrunk * pull)
+    beta = -mean @ weights
+    residual = y - beta - phi.T @ weights
+    influence = 1 / m - rotated.T @ (shrunk * (v.T @ mean)[:, None])  # beta = influence' y
+    leverage = 1 / m + rotated.square().T @ shrunk
+    left_out = residual / (1 - leverage).clamp(min=LEAST_FREEDOM)
+    error = (influence * left_out).square().sum(0).sqrt()
+    condition = (s.amax() + penalties[best].amin()) / (s.amin() + penalties[best].amin())
+    relative = penalties[best] / s.amax().clamp(min=1e-300)
+    return beta, error, weights, relative, condition, (v, shrunk, penalties[best])
+
+
+def _left_out(rotated, pull, mean, y, kept) -> torch.Tensor:
+    """Residuals ``(m, T)`` of values left out of the fit with weights ``kept (n,)``."""
+    residual = y - rotated.T @ (kept[:, None] * pull)
+    return residual / (1 - 1 / len(y) - rotated.square().T @ kept).clamp(min=LEAST)[:, None]
+
+
+def root(matrix: torch.Tensor) -> torch.Tensor:
+    """A Cholesky factor ``(n, n)``, with as little on the diagonal as it takes, relative to each entry of it.
+
+    Raises:
+        UserError: there is none.
+    """
+    scale = matrix.diagonal().clamp(min=torch.finfo(matrix.dtype).tiny).sqrt()
+    unit = matrix / scale[:, None] / scale
+    for jitter in JITTERS:
+        root, failed = torch.linalg.cholesky_ex(unit + jitter * torch.eye(len(unit)).to(unit))
+        if not failed and root.isfinite().all():
+            return scale[:, None] * root
+    raise UserError(
+        "sparse_control_functional: the kernel matrix has no Cholesky factor: the scores are too unlike in size"
+    )
+
+
+def _amplitude(chosen: FitSettings, data: Stacked, hyper: Hyper) -> torch.Tensor:
+    """Of the process, task by task, by REML from the points that lengthscales were learnt from: ``(R, T)``."""
+    matrix, level = chosen.covariance.gram(data, hyper)
+    factor = torch.stack([root(one) for one in shifted(matrix, (hyper.nugget * level)[:, None])])
+    half = torch.linalg.solve_triangular(
+        factor, torch.cat([data.member.expand(len(matrix), -1, -1), data.y], 2), upper=False
+    )
+    one, rest = half[:, :, :1], half[:, :, 1:]
+    rest = rest - one * ((one * rest).sum(1, keepdim=True) / one.square().sum(1, keepdim=True))
+    return rest.square().sum(1) / (data.rows - 1)

@@ -1,21 +1,24 @@
 """Vector-valued control variates, solved exactly: one fit of all tasks, which share information."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 
 from lowvar.errors import UserError
-from lowvar.integrals.base import IntegralProperties, Integrals, Integrator
-from lowvar.integrals.exact.checks import check_memory, check_sizes, relation
-from lowvar.integrals.exact.fit_settings import FitSettings
-from lowvar.integrals.exact.kernel_fit import fit, related, space_of
-from lowvar.integrals.exact.same_points import same_points
-from lowvar.integrals.exact.verdicts import by_groups, report
+from lowvar.integrals.base import IntegralProperties, Integrals, Integrator, Samples, joined_tasks
+from lowvar.integrals.exact.gls import Spectrum, matrices, shared_objective, solve_shared, spectrum_of
+from lowvar.integrals.exact.kernel_fit import fit, joined, learn, related, report, search, space_of
+from lowvar.integrals.exact.reml import Hyper, Space, pieces
+from lowvar.integrals.exact.settings import FitSettings, check_memory, check_sizes, relation
 from lowvar.integrals.kernels import Kernel
-from lowvar.integrals.samples import Samples
 from lowvar.integrals.stacked import stack
+
+NOISE = 1e-6  # a smaller nugget is none, and then B makes no difference to the estimates
+COLUMNS = 20  # with more tasks lengthscales are learnt from some of them
+MANY = 15  # with more tasks B keeps its closed form
 
 
 def vector_valued(
@@ -116,3 +119,107 @@ def own_points(samples: Samples, chosen: FitSettings, B: np.ndarray | None) -> I
     size = (hyper.factor.square().sum(-1) @ data.member.mT).mean(-1)  # mean diagonal of B over the values
     amplitude = (found.amplitude * level / size).sqrt()[:, None, None]
     return report(data, hyper, amplitude, space, ended, found, chosen.covariance, coefficients)
+
+
+def same_points(samples: Samples, chosen: FitSettings, B: np.ndarray | None) -> Integrals:
+    """All tasks at once, in ``O(m^3 + T^3 + m^2 T)``.
+
+    The covariance of the values ``(m, T)`` is ``B (x) k0 + noise``; with ``k0 = U S U'`` and ``B = V D V'`` it is
+    diagonal for ``U'YV``. Lengthscales maximise the sum of the likelihoods of the tasks alone, with amplitudes of their
+    own: that of the product would be ruled by the smallest eigenvalues of ``B``, small differences of neighbouring
+    tasks. Then ``B`` is ``Y'PY / (m - 1)``, and where there is noise, ``B`` and its variance are learnt by REML in the
+    eigenvectors.
+
+    Without noise ``(B (x) k0)^-1`` and the constants' design are products, and ``B`` cancels from ``beta``: the
+    estimates are those of a control functional with the same kernel, for any ``B``. Values of other tasks help at the
+    same points only where there is noise.
+
+    Args:
+        samples: shared ones.
+        chosen: options.
+        B: ``(T, T)``, of the values; None is learnt.
+    """
+    data = stack(samples, chosen.standardise, shared=True)
+    one = torch.ones_like(data.y[:, :1, :1])
+    space = space_of(data, chosen, one, False)
+    hyper, ended = learn(chosen.covariance, data.columns(COLUMNS), space, chosen.steps)
+    results = []
+    for which, here in pieces(data):
+        matrix, level = chosen.covariance.gram(here, hyper.pick(which))
+        spectrum = spectrum_of(matrix, here.y)
+        if B is None:
+            factor = _closed_form(spectrum, hyper.nugget[which] * level)
+        else:
+            factor = here.standardised(B)
+        learns_factor = B is None and 1 < data.tasks <= MANY
+        fixed = Hyper({}, hyper.nugget[which], factor)
+        rest = Space(fixed, (), space.nugget, learns_factor, space.spread[which])
+        learnt, steps = _refined(spectrum, level, rest, chosen.steps)
+        results.append((learnt, level, steps, solve_shared(spectrum, *matrices(learnt, level))))
+    hypers, levels, steps, fits = zip(*results, strict=True)
+    levels, fit = torch.cat(levels), joined(fits)
+    hyper = Hyper(hyper.kernel, torch.cat([h.nugget for h in hypers]), torch.cat([h.factor for h in hypers]))
+    ended = replace(ended, steps=ended.steps + torch.cat(steps))
+
+    def coefficients(task: int) -> torch.Tensor:
+        relation = (hyper.factor @ hyper.factor[:, task, :, None])[:, None, :, 0]  # B[task], (R, 1, T)
+        return (fit.weights * relation).sum(2)
+
+    amplitude = (fit.amplitude * levels).sqrt()[:, None, None]
+    return report(data, hyper, amplitude, space, ended, fit, chosen.covariance, coefficients)
+
+
+def _closed_form(data: Spectrum, shift: torch.Tensor) -> torch.Tensor:
+    """A root of the best ``B``, if the noise is alike, with a mean diagonal of one."""
+    variance, h = (data.S + shift[:, None])[:, :, None], data.h[:, :, None]
+    left = data.y - h * ((h * data.y / variance).sum(1) / (h * h / variance).sum(1))[:, None]
+    best = left.mT @ (left / variance)
+    level = best.diagonal(dim1=-2, dim2=-1).mean(-1)[:, None, None]
+    eye = torch.eye(best.shape[1], dtype=best.dtype, device=best.device)
+    return torch.linalg.cholesky_ex(torch.where(level > 0, best / level.clamp(min=1e-280), eye) + 1e-12 * eye).L
+
+
+def _refined(data: Spectrum, level: torch.Tensor, space: Space, steps: int) -> tuple[Hyper, torch.Tensor]:
+    """``B`` and the nugget by REML in the eigenvectors, and the evaluations that it took."""
+    hyper, taken = space.fixed, torch.zeros(len(level), dtype=torch.long, device=level.device)
+    noisy = torch.nonzero(hyper.nugget > NOISE)[:, 0]
+    if len(noisy) and (space.nugget or space.factor):
+
+        def function_of(here, which):
+            return shared_objective(data.pick(noisy[which]), here, level[noisy[which]])
+
+        here, ended = search(function_of, space.pick(noisy), data.y.shape[1], steps)
+        hyper, taken = hyper.put(noisy, here.fixed), taken.index_copy(0, noisy, ended.steps)
+    return hyper, taken
+
+
+def by_groups(
+    samples: Samples,
+    group: int | Sequence[Sequence[int]] | None,
+    integrate: Callable[[Samples, Sequence[int]], Integrals],
+) -> Integrals:
+    """Each group of tasks by itself; what was learnt then has an axis of tasks, see ``joined_tasks``.
+
+    Args:
+        samples: of all tasks.
+        group: how many neighbours, or lists of tasks; None is one group.
+        integrate: ``(samples of a group, its tasks) -> Integrals``.
+
+    Raises:
+        UserError: a group is empty, or the groups leave out a task or have one twice.
+    """
+    tasks = list(range(samples.tasks))
+    if group is None:
+        return integrate(samples, tasks)
+    if isinstance(group, int):
+        if group < 1:
+            raise UserError(f"group {group}: it must be a positive number of tasks")
+        groups = [tasks[first : first + group] for first in range(0, len(tasks), group)]
+    else:
+        try:
+            groups = [[int(t) for t in one] for one in group]
+        except (TypeError, ValueError) as error:
+            raise UserError(f"group {group!r}: it must be a number of tasks, or lists of them") from error
+    if sorted(t for one in groups for t in one) != tasks or not all(groups):
+        raise UserError(f"group {group}: each of the tasks 0 to {len(tasks) - 1} must be in one group")
+    return joined_tasks([integrate(samples.of_tasks(one), one) for one in groups], groups)

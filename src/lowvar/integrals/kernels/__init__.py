@@ -4,8 +4,7 @@ One convention of lengthscales everywhere: ``exp(-sum_j (x_j - y_j)^2 / (2 l_j^2
 Appendices D.1 and E.4, the parameter is ``l^2``.
 """
 
-from lowvar.integrals.kernels.interface import Kernel, Params, Parts
-from lowvar.integrals.kernels.matrix import separable_stein
+from lowvar.integrals.kernels.interface import Kernel, Params, Parts, separable_stein
 from lowvar.integrals.kernels.polynomial import polynomial
 from lowvar.integrals.kernels.preconditioned import preconditioned
 from lowvar.integrals.kernels.squared_exponential import squared_exponential

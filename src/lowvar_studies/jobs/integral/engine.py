@@ -8,8 +8,7 @@ import numpy as np
 from lowvar.core.keys import named_key
 from lowvar.core.loop import Engine
 from lowvar.errors import UserError
-from lowvar.integrals.base import FLAGS, Integrals, Integrator, make
-from lowvar.integrals.samples import Samples
+from lowvar.integrals.base import FLAGS, Integrals, Integrator, Samples, make
 from lowvar_studies.jobs.integral.samples import Drawn
 from lowvar_studies.jobs.integral.spec import label
 

@@ -11,7 +11,7 @@ import numpy as np
 from lowvar.core import artifact
 from lowvar.core.files import sha256
 from lowvar.errors import UserError, check_known
-from lowvar.integrals.samples import Samples
+from lowvar.integrals.base import Samples
 
 
 @dataclass(frozen=True)

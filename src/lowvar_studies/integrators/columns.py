@@ -1,12 +1,12 @@
-"""Samples as the paper's algorithms see them: one set of columns for all tasks, and which rows belong to whom."""
+"""Samples as the paper's algorithms see them, one set of columns for all tasks."""
 
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
+from lowvar.integrals.base import Samples
 from lowvar.integrals.kernels import Kernel, Params
-from lowvar.integrals.samples import Samples
 from lowvar.integrals.stacked import tensor
 
 

@@ -1,4 +1,4 @@
-"""What ``integrate`` takes besides arrays: draws by site, a model for their scores, integrands by name."""
+"""Draws by site in place of arrays: of NumPyro's ``MCMC``, of ArviZ, of dicts; their model; integrands by name."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -6,32 +6,114 @@ from typing import Any
 import numpy as np
 
 from lowvar.errors import UserError, check_known, kind_of
-from lowvar.integrals.draws import (
-    by_site,
-    check_chains,
-    divergences,
-    is_by_site,
-    is_dataset,
-    is_mcmc,
-    is_pymc,
-    is_stan,
-)  # fmt: skip
-from lowvar.integrals.inputs import chain_notes, real_array
+from lowvar.integrals.inputs import chain_notes, check_chains, is_dataset, is_mcmc, is_model, real_array
+
+
+def by_site(given: Any) -> dict[str, Any]:
+    """Site -> draws: ``(chains, draws, ...)`` of an ``MCMC`` or a ``DataTree``; of a mapping as they are given.
+
+    Of a ``DataTree`` or ``InferenceData`` the group ``posterior``: no warm-up.
+
+    Raises:
+        UserError: none of these, an ``MCMC`` that has not run or has no sites, no group ``posterior``, or variables
+            without the dimensions ``chain`` and ``draw``.
+    """
+    if is_mcmc(given):
+        return _of_mcmc(given)
+    if is_dataset(given):
+        return _of_dataset(given)
+    if isinstance(given, Mapping):
+        return dict(given)
+    raise UserError(
+        "draws: give a mapping of sites to arrays (mcmc.get_samples()), NumPyro's MCMC, or ArviZ's DataTree or "
+        f"InferenceData, not {kind_of(given)}"
+    )
+
+
+def _of_mcmc(mcmc: Any) -> dict[str, Any]:
+    if getattr(mcmc, "_states", ...) is None:
+        raise UserError("draws: this MCMC has no draws yet; call its run(key, ...) first")
+    samples = mcmc.get_samples(group_by_chain=True)
+    if not isinstance(samples, Mapping):
+        raise UserError(
+            "draws: this MCMC samples a potential_fn, which has no sites; give arrays (chains, draws, d) of its draws "
+            "and of their scores"
+        )
+    return dict(samples)
+
+
+def _of_dataset(given: Any) -> dict[str, Any]:
+    posterior = getattr(given, "posterior", given)
+    variables = getattr(posterior, "data_vars", {})
+    if not len(variables):
+        held = given.groups() if callable(getattr(given, "groups", None)) else list(getattr(given, "children", ()))
+        raise UserError(f"draws: there is no group 'posterior' with variables (groups: {', '.join(held) or 'none'})")
+    sites = {}
+    for name, array in variables.items():
+        if not {"chain", "draw"} <= set(array.dims):
+            raise UserError(
+                f"draws: the variable {name!r} has the dimensions {', '.join(map(str, array.dims)) or 'none'}; it must "
+                "have chain and draw, as in the group posterior"
+            )
+        sites[str(name)] = array.transpose("chain", "draw", ...).to_numpy()
+    return sites
+
+
+def divergences(given: Any) -> tuple[int, int] | None:
+    """How many transitions diverged, and of how many; None where the sampler does not say."""
+    if is_mcmc(given):
+        diverging = given.get_extra_fields().get("diverging")
+    else:
+        diverging = getattr(getattr(given, "sample_stats", None), "diverging", None)
+    return None if diverging is None else (int(np.sum(np.asarray(diverging))), int(np.size(diverging)))
+
+
+def rows_of(sites: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> tuple[dict, tuple[int, ...]]:
+    """The sites' draws with one axis of rows, and the axes that it had: ``(m,)`` or ``(chains, draws)``.
+
+    Args:
+        sites: site -> ``(m, *shape)``, or ``(chains, draws, *shape)``.
+        shapes: the shape of one draw of each site.
+
+    Raises:
+        UserError: another shape, sites with different numbers of draws, or none.
+    """
+    rows, leading = {}, {}
+    for key, value in sites.items():
+        shape, event = np.shape(value), shapes[key]
+        outer = len(shape) - len(event)
+        if outer not in (1, 2) or shape[outer:] != event:
+            raise UserError(
+                f"draws: the site {key!r} has shape {shape}; it must be (m, ...) or (chains, draws, ...), with {event} "
+                "in place of the dots"
+            )
+        leading[key] = shape[:outer]
+        rows[key] = value.reshape(-1, *event)
+    if len(set(leading.values())) > 1:
+        raise UserError(f"draws: sites have different numbers of draws: {leading}")
+    first = next(iter(leading))
+    if not len(rows[first]):
+        raise UserError(f"draws: the site {first!r} has no rows; give at least one draw")
+    check_chains(leading[first])
+    return rows, leading[first]
+
+
+def place(row: int, leading: tuple[int, ...]) -> str:
+    """Where a row is, for messages."""
+    if len(leading) == 1:
+        return f"row {row}"
+    return "chain {}, draw {}".format(*np.unravel_index(row, leading))
 
 
 def arrays(samples: Any, scores: Any, values: Any, chain: bool | None, names: Any) -> tuple[tuple, list[str]]:
     """``samples, scores, values, chain, names`` with arrays in place of draws by site, and notes.
 
-    The sixth entry says whether the scores were derived from a model. Arrays and lists of arrays are returned as they
-    are.
+    The sixth entry says whether the scores were derived from a model.
 
     Raises:
         UserError: inputs that do not go together; see ``lowvar.scores`` and ``by_site``.
     """
-    model = callable(scores) or is_stan(scores) or is_pymc(scores)
-    if not is_by_site(samples):
-        _refuse_names(scores, values, model)
-        return (samples, scores, values, bool(chain), names, False), []
+    model = is_model(scores)
     sites, notes, derived = by_site(samples), [], model or scores is None
     if not sites:
         raise UserError("samples: there are no sites")
@@ -57,21 +139,6 @@ def arrays(samples: Any, scores: Any, values: Any, chain: bool | None, names: An
     flat = points.reshape(m, -1), slopes.reshape(m, -1)
     chain = leading == 2 if chain is None else bool(chain)
     return (*flat, found, chain, labels if names is None else names, derived), notes
-
-
-def _refuse_names(scores: Any, values: Any, model: bool) -> None:
-    if model:
-        raise UserError(
-            "scores: a model needs draws by site; give samples as NumPyro's MCMC, ArviZ's DataTree or a dict of sites. "
-            "With samples as an array, scores are an array too, such as jax.vmap(jax.grad(logp))(samples)"
-        )
-    if scores is None:
-        raise UserError("scores: give the gradient of the log density at each sample, an array of the samples' shape")
-    if values is None or callable(values) or isinstance(values, str):
-        raise UserError(
-            "values: with samples as an array, give an array of the integrand's values at them; names and functions of "
-            "sites need samples by site"
-        )
 
 
 def _from_model(samples: Any, scores: Any, model: bool) -> tuple[np.ndarray, np.ndarray]:

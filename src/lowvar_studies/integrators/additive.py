@@ -1,20 +1,23 @@
 """Additive control variates: polynomials whose coefficients all tasks share."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 
 from lowvar.errors import UserError, check_known, whole
-from lowvar.integrals.base import IntegralProperties, Integrals, Integrator
+from lowvar.integrals.base import IntegralProperties, Integrals, Integrator, Samples
 from lowvar.integrals.monte_carlo import TOO_FEW
-from lowvar.integrals.parametric.regression import regress
-from lowvar.integrals.parametric.sharing import Relation, in_one_unit, row_sums
-from lowvar.integrals.parametric.stein_features import monomials, stein_features
-from lowvar.integrals.samples import Samples
-from lowvar.integrals.stacked import numpy, stack, tensor
+from lowvar.integrals.regression import regress
+from lowvar.integrals.stacked import Stacked, numpy, stack, tensor
+from lowvar.integrals.zero_variance import monomials, stein_features
+from lowvar.registry import declares
 
 ROUNDS = 100  # of a search for the scales
+Relation = Sequence[Sequence[float]] | np.ndarray
 
 
+@declares(packages=("torch",), extra="torch")
 def additive(order: int = 2, B: Relation | None = None, row_scale: str = "fixed") -> Integrator:
     """``f_t = beta_t + s_t sum_i theta_i (Lap phi_i + grad phi_i . l_t)``, ``phi_i`` monomials, eq. (12).
 
@@ -110,3 +113,43 @@ def _learnt(features: torch.Tensor, member: torch.Tensor, y: torch.Tensor, start
         loss = (scale.square() * power - 2 * scale * along).sum(2)
     best = scale[torch.arange(len(scale), device=y.device), loss.nan_to_num(torch.inf).argmin(1)]
     return torch.where(best.isfinite().all(1, keepdim=True), best, start)
+
+
+def row_sums(B: Relation | None, tasks: int, where: str) -> torch.Tensor:
+    """``s_t = sum_t' B_tt'``, which is all of ``B`` that additive and neural control variates see; one without ``B``.
+
+    Args:
+        B: ``(T, T)``, symmetric.
+        tasks: ``T``.
+        where: the integrator, for messages.
+
+    Returns:
+        ``(T,)``.
+
+    Raises:
+        UserError: ``B`` has another shape, is not symmetric or not finite, or all its rows sum to zero.
+    """
+    if B is None:
+        return torch.ones(tasks, dtype=torch.float64, device=torch.get_default_device())
+    try:
+        matrix = np.asarray(B, dtype=float)
+    except (TypeError, ValueError):
+        matrix = np.full(0, np.nan)
+    if matrix.shape != (tasks, tasks) or not np.isfinite(matrix).all() or not np.allclose(matrix, matrix.T):
+        raise UserError(f"B of {where}: it must be a symmetric matrix of {tasks} rows, one for each task")
+    sums = matrix.sum(axis=1)
+    if not sums.any():
+        raise UserError(f"B of {where}: its rows sum to zero, and {where} sees nothing else of it")
+    return tensor(sums)
+
+
+def in_one_unit(data: Stacked) -> tuple[torch.Tensor, torch.Tensor]:
+    """Values of all tasks in one unit, as functions that tasks share need them.
+
+    Returns:
+        Centred values ``(R, M)``, and the unit ``(R, 1)``: the root mean square of the tasks' standard deviations,
+        or 1 where all are constant.
+    """
+    unit = data.y_scale.square().mean(1, keepdim=True).sqrt()
+    unit = torch.where(unit > 0, unit, 1.0)
+    return data.y[:, :, 0] * ((data.y_scale / unit) @ data.member.mT), unit

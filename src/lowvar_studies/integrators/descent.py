@@ -1,16 +1,15 @@
 """Stochastic vector-valued control variates: Adam on mini-batches, for all repetitions at once, gradients by hand."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import torch
 
 from lowvar.integrals.kernels import Kernel, Params
-from lowvar_studies.integrators.adam import Adam
-from lowvar_studies.integrators.data import Columns
-from lowvar_studies.integrators.descent_settings import Descent
-from lowvar_studies.integrators.minibatches import plan
+from lowvar_studies.integrators.columns import Columns
+from lowvar_studies.integrators.settings import Descent
 
 
 @dataclass(frozen=True)
@@ -144,3 +143,91 @@ class _Relation:
     def _update(self) -> None:
         self._factor = self._lower.tril(-1) + torch.diag_embed(self._lower.diagonal(dim1=-2, dim2=-1).exp())
         self.matrix = self._factor @ self._factor.mT
+
+
+class Adam:
+    """One tensor's moments and its count of steps. Entries do not see each other.
+
+    References:
+        Kingma and Ba, "Adam: a method for stochastic optimization", 2015; ``torch.optim.Adam``, whose update this is.
+    """
+
+    def __init__(self, parameter: torch.Tensor):
+        self.parameter = parameter
+        self._first = torch.zeros_like(parameter)
+        self._second = torch.zeros_like(parameter)
+        self._scale = torch.empty_like(parameter)
+        self._steps = 0
+
+    def step(self, gradient: torch.Tensor, rate: float) -> None:
+        """One update, in place."""
+        self._first.lerp_(gradient, 0.1)
+        self._second.mul_(0.999).addcmul_(gradient, gradient, value=0.001)
+        self._move(rate)
+
+    def coast(self, rate: float) -> None:
+        """An update with a gradient of zero: momentum alone. Before the first step nothing happens."""
+        if self._steps:
+            self._first.mul_(0.9)
+            self._second.mul_(0.999)
+            self._move(rate)
+
+    def _move(self, rate: float) -> None:
+        self._steps += 1
+        torch.sqrt(self._second, out=self._scale)
+        self._scale.div_((1 - 0.999**self._steps) ** 0.5).add_(1e-8)
+        self.parameter.addcdiv_(self._first, self._scale, value=-rate / (1 - 0.9**self._steps))
+
+
+def generators(seeds: np.ndarray, *stream: int) -> list[np.random.Generator]:
+    """One generator for each repetition; streams of one seed are independent."""
+    return [np.random.default_rng([int(seed) & (2**64 - 1), *stream]) for seed in seeds]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How an epoch is cut. The rows of the blocks (one for each set of points) lie one below the other.
+
+    Attributes:
+        sizes: points of each block.
+        layout: ``(N,)``, rows, batch after batch and within a batch block after block.
+        counts: for each batch the number of rows of each block.
+    """
+
+    sizes: tuple[int, ...]
+    layout: np.ndarray
+    counts: tuple[tuple[int, ...], ...]
+
+    def batches(self) -> Iterator[slice]:
+        """The places of each batch in ``layout``."""
+        for begin, end in pairwise(np.cumsum([0, *map(sum, self.counts)]).tolist()):
+            yield slice(begin, end)
+
+    def order(self, rngs: Sequence[np.random.Generator], shuffle: bool) -> np.ndarray:
+        """Rows of one epoch, ``(R, N)``. Blocks of one size are shuffled alike, as in the published code."""
+        if not shuffle:
+            return np.tile(self.layout, (len(rngs), 1))
+        start = np.cumsum([0, *self.sizes])[:-1]
+        alike = len(set(self.sizes)) == 1
+        drawn = [[rng.permutation(size) for size in (self.sizes[:1] if alike else self.sizes)] for rng in rngs]
+        if alike:
+            rows = (np.array(drawn) + start[:, None]).reshape(len(rngs), -1)
+        else:
+            rows = np.array([np.concatenate([a + b for a, b in zip(start, each, strict=True)]) for each in drawn])
+        return rows[:, self.layout]
+
+
+def plan(sizes: Sequence[int], batch: int, reference: int) -> Plan:
+    """Batches of ``batch`` points of a block of ``reference`` points, and of the other blocks in proportion.
+
+    Where ``batch`` times the ratio is not whole, batches are cut so that an epoch still sees every point once. The
+    last batch may be short.
+    """
+    steps = -(-reference // batch)
+    cuts = np.array([[min(k * batch * size // reference, size) for k in range(steps)] + [size] for size in sizes])
+    start = np.cumsum([0, *sizes])[:-1]
+    layout = [
+        np.arange(cut[k], cut[k + 1]) + first for k in range(steps) for first, cut in zip(start, cuts, strict=True)
+    ]
+    counts = tuple(tuple(int(count) for count in row) for row in np.diff(cuts, axis=1).T)
+    return Plan(tuple(sizes), np.concatenate(layout), counts)
