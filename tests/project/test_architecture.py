@@ -1,6 +1,8 @@
 """Data flows one way: a room imports only from rooms above it, and heavy libraries stay where they belong."""
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -46,6 +48,50 @@ def test_the_tests_see_imports():
     assert {"core", "errors"} <= rooms(LIBRARY / "vi" / "descent.py") | rooms(LIBRARY / "vi" / "fit.py")
     assert "lowvar_studies.jobs.common_spec.Cost" in set(imports(SRC / "lowvar_studies" / "jobs" / "study.py"))
     assert "vi" in rooms(LIBRARY / "integrals" / "scores.py")
+
+
+# In a process of its own: files of ours with a function that a call enters, but for those that run while a module is
+# imported. {setup} and {call} are Python.
+ENTERED = """
+import sys
+
+import lowvar, numpy as np
+{setup}
+files = set()
+
+def entered(frame, event, argument):
+    file = frame.f_code.co_filename
+    if event != "call" or "/src/lowvar/" not in file or file in files:
+        return
+    while frame is not None and not frame.f_code.co_filename.startswith("<frozen importlib"):
+        frame = frame.f_back
+    if frame is None:
+        files.add(file)
+
+sys.setprofile(entered)
+{call}
+sys.setprofile(None)
+print(len(files), "jax" in sys.modules, *sorted(files))
+"""
+
+
+@pytest.mark.parametrize(
+    ("most", "jax", "setup", "call"),
+    [
+        (
+            6,
+            False,
+            "integrate, x = lowvar.integrate, np.random.default_rng(0).normal(size=(4000, 2))",
+            "integrate(x, -x, x[:, 0] ** 2, method='monte_carlo')",
+        ),
+    ],
+    ids=["integrate"],
+)
+def test_a_call_enters_few_files(most, jax, setup, call):
+    code = [sys.executable, "-c", ENTERED.format(setup=setup, call=call)]
+    number, loaded, *files = subprocess.run(code, capture_output=True, text=True, check=True).stdout.split()
+    assert int(number) <= most, files
+    assert loaded == str(jax)
 
 
 def test_dvc_knows_the_code_of_runs():
