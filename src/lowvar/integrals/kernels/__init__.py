@@ -4,19 +4,16 @@ One convention of lengthscales everywhere: ``exp(-sum_j (x_j - y_j)^2 / (2 l_j^2
 Appendices D.1 and E.4, the parameter is ``l^2``.
 """
 
-from lowvar.integrals.kernels.interface import Kernel, Params, Parts, separable_stein
+from lowvar.integrals.kernels.interface import Kernel, Params, separable_stein
 from lowvar.integrals.kernels.polynomial import polynomial
 from lowvar.integrals.kernels.preconditioned import preconditioned
 from lowvar.integrals.kernels.squared_exponential import squared_exponential
-from lowvar.integrals.kernels.stein import from_value
 from lowvar.registry import Registry
 
 __all__ = [
     "KERNELS",
     "Kernel",
     "Params",
-    "Parts",
-    "from_value",
     "kernel",
     "polynomial",
     "preconditioned",

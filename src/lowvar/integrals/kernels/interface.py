@@ -2,27 +2,10 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 
 Params = Mapping[str, torch.Tensor]
-
-
-class Parts(NamedTuple):
-    """A kernel and its derivatives at all pairs of points.
-
-    Attributes:
-        k: ``(..., n, m)``, values.
-        gx: ``(..., n, m, d)``, gradients in the first argument.
-        gy: ``(..., n, m, d)``, gradients in the second.
-        mixed: ``(..., n, m)``, ``sum_r d_xr d_yr k``.
-    """
-
-    k: torch.Tensor
-    gx: torch.Tensor
-    gy: torch.Tensor
-    mixed: torch.Tensor
 
 
 @dataclass(frozen=True)
@@ -35,12 +18,8 @@ class Kernel:
     Attributes:
         name: as in the registry.
         defaults: ``d -> params``, without leading axes, to start a search from.
-        value: ``(params, x, y) -> (..., n, m)``.
-        parts: ``(params, x, y) -> Parts``.
         stein: ``(params, x, y, lx, ly) -> (..., n, m)``, of the first-order Langevin operator ``div u + u . l``.
-        stein_diagonal: ``(params, x, lx) -> (..., n)``, ``stein`` at pairs ``(x, x)``.
         stein2: as ``stein``, of the second-order operator ``Lap u + grad u . l``.
-        smoothness: how many derivatives in each argument exist.
 
     References:
         Sun, Barp and Briol, eq. (3), Appendix D.1, Theorem C.1.
@@ -48,12 +27,8 @@ class Kernel:
 
     name: str
     defaults: Callable[[int], dict[str, torch.Tensor]]
-    value: Callable[[Params, torch.Tensor, torch.Tensor], torch.Tensor]
-    parts: Callable[[Params, torch.Tensor, torch.Tensor], Parts]
     stein: Callable[[Params, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
-    stein_diagonal: Callable[[Params, torch.Tensor, torch.Tensor], torch.Tensor]
     stein2: Callable[[Params, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
-    smoothness: float
 
 
 def bilinear(left: Sequence[torch.Tensor | float], right: Sequence[torch.Tensor | float]) -> torch.Tensor:

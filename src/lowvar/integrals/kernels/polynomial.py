@@ -5,7 +5,7 @@ import math
 import torch
 
 from lowvar.errors import positive, whole
-from lowvar.integrals.kernels.interface import Kernel, Parts, inner
+from lowvar.integrals.kernels.interface import Kernel, inner
 
 
 def polynomial(degree: int = 2, offset: float = 1.0) -> Kernel:
@@ -30,27 +30,11 @@ def polynomial(degree: int = 2, offset: float = 1.0) -> Kernel:
             return torch.zeros_like(argument)
         return math.perm(degree, order) * argument ** (degree - order)
 
-    def value(params, x, y):
-        return power(x @ y.mT + offset, 0)
-
-    def parts(params, x, y):
-        product = x @ y.mT
-        slope = power(product + offset, 1)
-        gx, gy = slope[..., None] * y[..., None, :, :], slope[..., None] * x[..., :, None, :]
-        mixed = power(product + offset, 2) * product + x.shape[-1] * slope
-        return Parts(power(product + offset, 0), gx, gy, mixed)
-
     def stein(params, x, y, lx, ly):
         product = x @ y.mT
         argument = product + offset
         linear = x.shape[-1] + inner(lx, x) + inner(ly, y).mT
         return power(argument, 2) * product + power(argument, 1) * linear + power(argument, 0) * (lx @ ly.mT)
-
-    def stein_diagonal(params, x, lx):
-        product = (x * x).sum(-1)
-        argument = product + offset
-        linear = x.shape[-1] + 2 * (lx * x).sum(-1)
-        return power(argument, 2) * product + power(argument, 1) * linear + power(argument, 0) * (lx * lx).sum(-1)
 
     def stein2(params, x, y, lx, ly):
         product, across_x, across_y = x @ y.mT, lx @ y.mT, x @ ly.mT
@@ -61,4 +45,4 @@ def polynomial(degree: int = 2, offset: float = 1.0) -> Kernel:
         cubic = 4 * product + across_y * norm_y + across_x * norm_x
         return first * (lx @ ly.mT) + second * linear + third * cubic + fourth * (norm_x * norm_y)
 
-    return Kernel("polynomial", lambda dim: {}, value, parts, stein, stein_diagonal, stein2, math.inf)
+    return Kernel("polynomial", lambda dim: {}, stein, stein2)

@@ -5,7 +5,7 @@ import math
 import torch
 
 from lowvar.errors import positive
-from lowvar.integrals.kernels.interface import Kernel, Parts, inner
+from lowvar.integrals.kernels.interface import Kernel, inner
 from lowvar.integrals.kernels.squared_exponential import second_order, squared_exponential
 
 
@@ -45,25 +45,9 @@ def preconditioned(alpha: float | None = 0.1, ard: bool = True) -> Kernel:
         learnt = {} if alpha is not None else {"log_alpha": torch.full((1,), math.log(0.1), dtype=torch.float64)}
         return base.defaults(dim) | learnt
 
-    def value(params, x, y):
-        return weight(params, x)[0] * weight(params, y)[0].mT * base.value(params, x, y)
-
-    def parts(params, x, y):
-        (wx, bx), (wy, by) = weight(params, x), weight(params, y)
-        bx, by = bx[..., :, None, :], by[..., None, :, :]
-        k, gx, gy, mixed = base.parts(params, x, y)
-        both = wx * wy.mT
-        mixed = mixed + (bx * gy).sum(-1) + (by * gx).sum(-1) + (bx * by).sum(-1) * k
-        return Parts(both * k, both[..., None] * (gx + bx * k[..., None]), both[..., None] * (gy + by * k[..., None]),
-                     both * mixed)  # fmt: skip
-
     def stein(params, x, y, lx, ly):
         (wx, bx), (wy, by) = weight(params, x), weight(params, y)
         return wx * wy.mT * base.stein(params, x, y, lx + bx, ly + by)
-
-    def stein_diagonal(params, x, lx):
-        w, slope = weight(params, x)
-        return w[..., 0] ** 2 * base.stein_diagonal(params, x, lx + slope)
 
     def stein2(params, x, y, lx, ly):
         (wx, bx), (wy, by) = weight(params, x), weight(params, y)
@@ -73,4 +57,4 @@ def preconditioned(alpha: float | None = 0.1, ard: bool = True) -> Kernel:
         )
         return wx * wy.mT * second_order(params, x, y, lx + 2 * bx, ly + 2 * by, ex, ey)
 
-    return Kernel("preconditioned", defaults, value, parts, stein, stein_diagonal, stein2, math.inf)
+    return Kernel("preconditioned", defaults, stein, stein2)

@@ -1,10 +1,8 @@
 """The squared-exponential kernel, with one lengthscale or one for each input."""
 
-import math
-
 import torch
 
-from lowvar.integrals.kernels.interface import Kernel, Params, Parts, bilinear, inner
+from lowvar.integrals.kernels.interface import Kernel, Params, bilinear, inner
 
 
 def squared_exponential(ard: bool = True) -> Kernel:
@@ -23,22 +21,7 @@ def squared_exponential(ard: bool = True) -> Kernel:
     def defaults(dim: int) -> dict[str, torch.Tensor]:
         return {"log_lengthscale": torch.zeros(dim if ard else 1, dtype=torch.float64)}
 
-    def value(params, x, y):
-        return _exponential(*_scaled(params, x, y)[:2])
-
-    def parts(params, x, y):
-        precision = torch.exp(-2 * params["log_lengthscale"])[..., None, None, :]
-        difference = x[..., :, None, :] - y[..., None, :, :]
-        slope = precision * difference
-        k = torch.exp(-0.5 * (slope * difference).sum(-1))
-        gx = -slope * k[..., None]
-        mixed = k * (precision.expand(*precision.shape[:-1], x.shape[-1]) - slope * slope).sum(-1)
-        return Parts(k, gx, -gx, mixed)
-
-    def stein_diagonal(params, x, lx):
-        return _trace(torch.exp(-2 * params["log_lengthscale"]), x.shape[-1]) + (lx * lx).sum(-1)
-
-    return Kernel("squared_exponential", defaults, value, parts, first_order, stein_diagonal, second_order, math.inf)
+    return Kernel("squared_exponential", defaults, first_order, second_order)
 
 
 def first_order(params: Params, x: torch.Tensor, y: torch.Tensor, lx: torch.Tensor, ly: torch.Tensor) -> torch.Tensor:
