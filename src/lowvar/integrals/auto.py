@@ -29,7 +29,7 @@ DAMPED = 4e5  # coordinates of points, up to which such a kernel is tried too
 WITHOUT_KERNELS = "PyTorch is not installed, so no kernel was tried, polynomials alone: pip install 'lowvar[torch]'"
 
 
-def auto(folds: int = 5, polynomial: bool = False) -> Integrator:
+def auto(folds: int = 5, polynomial: bool = False, exact_scores: bool = False) -> Integrator:
     """Cross-fits polynomials and kernels, and takes for each task the estimate with the smallest held-out error.
 
     The estimate is the mean of ``f - g`` with ``g`` fitted to other folds: unbiased for independent points, whatever
@@ -40,14 +40,15 @@ def auto(folds: int = 5, polynomial: bool = False) -> Integrator:
 
     Without PyTorch, polynomials alone are tried, and ``untried`` says so.
 
-    Monte Carlo is returned where nothing is better, where the scores fail their test (``score_check.doubt``), where
-    the points are discrete or rounded (``tails.on_grid``), and where the estimate is more than four of its standard
+    Monte Carlo is returned where nothing is better, where the scores fail their test (``doubt``), where
+    the points are discrete or rounded (``on_grid``), and where the estimate is more than four of its standard
     errors away from it.
 
     Args:
         folds: of the cross-fitting, 2 or more; blocks of successive points along a chain.
         polynomial: the integrands are known to be polynomials: those that are predicted to rounding are known
             everywhere, and regions without points then add nothing.
+        exact_scores: the caller vouches for the scores: see ``doubt``.
 
     Returns:
         An integrator. ``info`` has the ``choice (R, T)`` by name, the terms that ``carry (R, T)`` the standard error,
@@ -66,7 +67,7 @@ def auto(folds: int = 5, polynomial: bool = False) -> Integrator:
         """Repetitions do not know of each other: those are treated together for which the same is tried."""
         groups: dict[tuple, list[int]] = {}
         for r in range(samples.repetitions):
-            groups.setdefault(kind_of(samples.repetition(slice(r, r + 1))), []).append(r)
+            groups.setdefault(kind_of(samples.repetition(slice(r, r + 1)), exact_scores), []).append(r)
         rows = [np.array(group) for group in groups.values()]
         return stacked([_integrate_kind(samples.repetition(group), seeds[group]) for group in rows], rows)
 
@@ -80,7 +81,9 @@ def auto(folds: int = 5, polynomial: bool = False) -> Integrator:
         worths = [None if grid else of(points) for points, grid in zip(sets, grids, strict=True)]
         worths = worths * samples.tasks if samples.shared else worths
         plain = [average(values, worth) for values, worth in zip(samples.values, worths, strict=True)]
-        doubted = np.array([[scores_fail(samples, r, t) for t in range(len(sets))] for r in range(shape[0])])
+        doubted = np.array(
+            [[scores_fail(samples, r, t, exact_scores) for t in range(len(sets))] for r in range(shape[0])]
+        )
         failing = np.broadcast_to(doubted, shape)
         doubted = np.broadcast_to(doubted | np.array(grids), shape)
         monte_carlo, error, half = each(plain, "mean"), each(plain, "plain_error"), each(plain, "half_width")
@@ -172,9 +175,9 @@ def heavy(samples: Samples) -> bool:
     return any(bool((one.max(axis=1) > HEAVY * one.mean(axis=1)).any()) for one in square)
 
 
-def scores_fail(samples: Samples, r: int, t: int) -> bool:
+def scores_fail(samples: Samples, r: int, t: int, exact: bool) -> bool:
     """Whether the scores of a task fail their test."""
-    return doubt(samples.points[t][r], samples.scores[t][r], samples.chain) is not None
+    return doubt(samples.points[t][r], samples.scores[t][r], samples.chain, exact) is not None
 
 
 def kernels_run() -> bool:
@@ -233,12 +236,12 @@ def in_order(samples: Samples, apart: tuple[int, ...]) -> Samples:
     return replace(samples, points=points, scores=scores, values=values, cross_scores=None)
 
 
-def kind_of(samples: Samples) -> tuple:
+def kind_of(samples: Samples, exact: bool) -> tuple:
     """Of one repetition: all that decides what is tried."""
     sets = range(1 if samples.shared else samples.tasks)
     distinct = tuple(len(np.unique(samples.points[t][0], axis=0)) for t in sets)
     grids = tuple(on_grid(samples.points[t][0]) for t in sets)
-    failing = tuple(scores_fail(samples, 0, t) for t in sets)
+    failing = tuple(scores_fail(samples, 0, t, exact) for t in sets)
     return strides(samples), failing, distinct, grids, orders(samples), heavy(samples)
 
 

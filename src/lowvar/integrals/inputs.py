@@ -1,7 +1,6 @@
 """A user's samples, scores and values as ``Samples``: chains must have mixed, and scores must be their density's."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ _MOST = 2.0**62
 _TOGETHER = 0.3  # chains move together above this correlation of their steps,
 _APART = 5  # lag of the baseline correlation, beyond which it counts
 _DEVIATIONS = 5.0  # standard errors by which either is more than chance
-DOUBT = 1e-2  # significance, all tests of a set of points together
+DOUBT, DOUBT_EXACT = 1e-2, 1e-3  # significance, all tests of a set of points together; of scores said to be exact
 ENOUGH = 8  # (effective) points from which scores are tested: with fewer, right scores fail too often
 RELIABLE = 20  # points from which the test detects a mean that is off by a standard deviation in most cases
 
@@ -103,7 +102,9 @@ def labels(samples: Any, scores: Any, values: Any) -> list[str] | None:
     return names_in(values)
 
 
-def checked_samples(samples: Any, scores: Any, values: Any, *, chain: bool) -> tuple[Samples, list[str]]:
+def checked_samples(
+    samples: Any, scores: Any, values: Any, *, chain: bool, exact: bool = False
+) -> tuple[Samples, list[str]]:
     """``Samples`` of one repetition, and notes on them.
 
     Args:
@@ -111,6 +112,7 @@ def checked_samples(samples: Any, scores: Any, values: Any, *, chain: bool) -> t
         scores: arrays of the same shapes.
         values: ``(m,)`` or ``(m, T)``, or a list of arrays ``(m_t,)``.
         chain: the points are successive states of Markov chains.
+        exact: the caller vouches for the scores.
 
     Raises:
         UserError: inconsistent shapes, too few points, values that are not finite.
@@ -138,7 +140,9 @@ def checked_samples(samples: Any, scores: Any, values: Any, *, chain: bool) -> t
         if not task_values:
             raise UserError("values: the array has no columns; give one for each integrand")
     for t, (x, score, value) in enumerate(zip(points, slopes, task_values, strict=True)):
-        _check_task(x, score, value, f"[{t}]" if separate else "")
+        where = f"[{t}]" if separate else ""
+        for name, array in (("samples", x), ("scores", score), ("values", value - value[0])):
+            _check_size(array, f"{name}{where}")
     if len({x.shape[1] for x in points}) > 1:
         raise UserError(f"samples: tasks have {[x.shape[1] for x in points]} dimensions; they must agree (axis 1)")
     if (
@@ -151,22 +155,18 @@ def checked_samples(samples: Any, scores: Any, values: Any, *, chain: bool) -> t
         tuple(x[None] for x in points), tuple(s[None] for s in slopes), tuple(v[None] for v in task_values),
         shared=not separate, chain=chain,
     )  # fmt: skip
-    return result, notes + doubts(result)
+    return result, notes + _doubts(result, exact)
 
 
-def doubts(samples: Samples) -> list[str]:
-    """Notes on scores that seem to belong to another density, and on constant coordinates.
-
-    Args:
-        samples: of one repetition.
-    """
+def _doubts(samples: Samples, exact: bool) -> list[str]:
+    """Notes on scores that seem to belong to another density, and on constant coordinates, of one repetition."""
     notes = []
     for t in range(1 if samples.shared else samples.tasks):
         where = "" if samples.shared else f"[{t}]"
         x, score = samples.points[t][0], samples.scores[t][0]
         if (still := np.ptp(x, axis=0) == 0).any():
             notes.append(f"samples{where}: coordinate {int(still.argmax())} does not vary")
-        if (doubted := doubt(x, score, samples.chain)) is not None:
+        if (doubted := doubt(x, score, samples.chain, exact)) is not None:
             notes.append(f"scores{where}: {doubted}")
         elif len(x) < RELIABLE:
             notes.append(f"scores{where}: {len(x)} samples are too few to test them reliably")
@@ -211,33 +211,37 @@ def without_copies(samples: Samples) -> tuple[Samples, int]:
 
 def _task(samples: Any, scores: Any, values: Any, where: str, chain: bool) -> tuple[Any, Any, np.ndarray, list[str]]:
     """Points and scores ``(m, d)``, values ``(m,)`` or ``(m, T)``, with concatenated chains, and notes on these."""
-    values = real_array(values, f"values{where}")
-    if not chain:
-        return _points(samples, f"samples{where}"), _points(scores, f"scores{where}"), values, []
-    samples, scores = real_array(samples, f"samples{where}"), real_array(scores, f"scores{where}")
-    if samples.ndim == 2 and samples.shape == values.shape and values.shape[0] < values.shape[1]:
+    inputs, notes = {"samples": samples, "scores": scores, "values": values}, []
+    samples, scores, values = (real_array(given, f"{name}{where}") for name, given in inputs.items())
+    samples, scores = (array[:, None] if array.ndim == 1 else array for array in (samples, scores))
+    if chain and samples.ndim == 2 and samples.shape == values.shape and values.shape[0] < values.shape[1]:
         raise UserError(
             f"samples{where}: with shape {values.shape} they are {values.shape[0]} points of {values.shape[1]} "
             f"coordinates; for chains of a scalar give samples{where}[..., None] and scores{where}[..., None]"
         )
-    if samples.ndim == 3 and scores.shape == samples.shape:
-        leading = samples.shape[:2]
-        check_chains(leading)
-        notes = chain_notes(samples, where)
-        if values.ndim in (2, 3) and values.shape[:2] == leading:
-            values = values.reshape(-1, *values.shape[2:])
-        elif len(values) != leading[0] * leading[1]:
-            raise UserError(
-                f"values{where}: their shape is {values.shape}; with samples {samples.shape} it must be {leading} or "
-                f"{leading} + (T,)"
-            )
-        return samples.reshape(-1, samples.shape[2]), scores.reshape(-1, samples.shape[2]), values, notes
-    if samples.ndim == 3:
+    if samples.ndim not in ((2, 3) if chain else (2,)) or not samples.shape[-1]:
+        several = f": set chain=True, or give samples.reshape(-1, {samples.shape[-1]})" if samples.ndim == 3 else ""
+        raise UserError(f"samples{where}: the shape is {samples.shape}; it must be (m, d){several}")
+    if scores.shape != samples.shape:
         raise UserError(
             f"scores{where}: their shape is {scores.shape}, but samples{where} have {samples.shape}; there must be a "
             "score for each coordinate of each sample"
         )
-    return _points(samples, f"samples{where}"), _points(scores, f"scores{where}"), values, []
+    if samples.ndim == 3:
+        leading = samples.shape[:2]
+        check_chains(leading)
+        notes = chain_notes(samples, where)
+        if values.shape[:2] == leading:
+            values = values.reshape(-1, *values.shape[2:])
+    points, slopes = (array.reshape(-1, array.shape[-1]) for array in (samples, scores))
+    if values.shape[:1] != points.shape[:1]:
+        raise UserError(
+            f"values{where}: their shape is {values.shape}, but samples{where} have {samples.shape}; there must be a "
+            "value for each sample"
+        )
+    if len(points) < _FEWEST:
+        raise UserError(f"samples{where}: {len(points)} points are too few; at least {_FEWEST} are needed")
+    return points, slopes, values, notes
 
 
 def _ragged(samples: Sequence[Any]) -> bool:
@@ -276,39 +280,13 @@ def real_array(value: Any, name: str) -> np.ndarray:
     return array
 
 
-def _points(value: Any, name: str) -> np.ndarray:
-    array = real_array(value, name)
-    if array.ndim == 1:
-        array = array[:, None]
-    if array.ndim != 2:
-        several = f": set chain=True, or give {name}.reshape(-1, {array.shape[-1]})" if array.ndim == 3 else ""
-        raise UserError(f"{name}: the shape is {array.shape}; it must be (m, d){several}")
-    if array.shape[1] < 1:
-        raise UserError(f"{name}: the shape is {array.shape}; there must be at least one dimension (axis 1)")
-    return array
-
-
-def _check_task(x, score, value, where):
-    if score.shape != x.shape:
-        axis = 0 if score.shape[0] != x.shape[0] else 1
+def _check_size(array: np.ndarray, name: str) -> None:
+    size = np.abs(array).max()
+    if size and not _SMALL < size < 1 / _SMALL:
         raise UserError(
-            f"scores{where}: axis {axis} has {score.shape[axis]} entries, samples{where} have {x.shape[axis]}; "
-            "there must be a score for each coordinate of each sample"
+            f"{name}: squares of numbers of size {size:.0e} overflow or underflow: divide the numbers by a constant, "
+            "and multiply the results by it"
         )
-    if value.shape[0] != x.shape[0]:
-        raise UserError(
-            f"values{where}: axis 0 has {value.shape[0]} entries, samples{where} have {x.shape[0]}; "
-            "there must be a value for each sample"
-        )
-    if len(x) < _FEWEST:
-        raise UserError(f"samples{where}: {len(x)} points are too few; at least {_FEWEST} are needed")
-    for name, array in (("samples", x), ("scores", score), ("values", value)):
-        size = np.abs(array - array[0] if name == "values" else array).max()
-        if size and not _SMALL < size < 1 / _SMALL:
-            raise UserError(
-                f"{name}{where}: squares of numbers of size {size:.0e} overflow or underflow: divide the numbers by a "
-                "constant, and multiply the results by it"
-            )
 
 
 def chain_notes(points: np.ndarray, where: str = "") -> list[str]:
@@ -416,34 +394,7 @@ def _and(numbers: np.ndarray) -> str:
     return f"{', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
 
 
-@dataclass(frozen=True)
-class Doubt:
-    """The test that fails most clearly.
-
-    Attributes:
-        what: ``mean`` or ``spread``, of the density; ``constant`` where the scores do not vary.
-        coordinate: which, or None where all were tested together.
-        deviations: by how many standard errors the identity is off.
-    """
-
-    what: str
-    coordinate: int | None
-    deviations: float
-
-    def __str__(self) -> str:
-        if self.what == "constant":
-            return (
-                f"coordinate {self.coordinate} of the scores is constant, which no density that vanishes at the "
-                "boundary of its support has"
-            )
-        where = "all coordinates together" if self.coordinate is None else f"coordinate {self.coordinate}"
-        return (
-            f"they do not match the density of the samples (Stein's identity for the {self.what} of {where} is "
-            f"off by {self.deviations:.1f} standard errors), or this density has an edge where it is not zero"
-        )
-
-
-def doubt(points: np.ndarray, scores: np.ndarray, chain: bool = False) -> Doubt | None:
+def doubt(points: np.ndarray, scores: np.ndarray, chain: bool = False, exact: bool = False) -> str | None:
     """Tests Stein's identity ``E (u' + u l) = 0``, for ``u = 1`` and ``u = tanh`` of each coordinate.
 
     ``u = 1`` sees a wrong mean and ``tanh``, which is bounded, a wrong spread; the sum of the latter over the
@@ -454,9 +405,10 @@ def doubt(points: np.ndarray, scores: np.ndarray, chain: bool = False) -> Doubt 
         scores: ``(m, d)``.
         chain: the points are successive states of a Markov chain; its effective size takes the place of ``m``.
             Points that depend on their neighbours are taken for one.
+        exact: the caller vouches for the scores, which are then doubted by chance in one of a thousand samples only.
 
     Returns:
-        None where the scores pass, or where there are too few points to tell.
+        A sentence on the test that fails most clearly; None where the scores pass, or where there are too few points.
 
     References:
         Johnson, "Modified t tests and confidence intervals for asymmetrical populations", 1978, since the terms are
@@ -468,7 +420,10 @@ def doubt(points: np.ndarray, scores: np.ndarray, chain: bool = False) -> Doubt 
         return None
     x, score = points[:, moving], scores[:, moving]
     if len(x) >= ENOUGH and (constant := np.ptp(score, axis=0) == 0).any():
-        return Doubt("constant", int(moving[constant.argmax()]), np.inf)
+        return (
+            f"coordinate {moving[constant.argmax()]} of the scores is constant, which no density that vanishes at the "
+            "boundary of its support has"
+        )
     scale = x.std(axis=0)
     u = np.tanh((x - np.median(x, axis=0)) / scale)
     spread = (1 - u**2) + u * score * scale
@@ -476,16 +431,21 @@ def doubt(points: np.ndarray, scores: np.ndarray, chain: bool = False) -> Doubt 
     size = effective_size(tests[None])[0] if chain else np.full(tests.shape[1], float(len(x)))
     if size.min() < ENOUGH:
         return None
-    share = np.full(tests.shape[1], DOUBT / 2 / (tests.shape[1] - 1))
-    share[-1] = DOUBT / 2
+    level = DOUBT_EXACT if exact else DOUBT
+    share = np.full(tests.shape[1], level / 2 / (tests.shape[1] - 1))
+    share[-1] = level / 2
     limit = scipy.stats.t.isf(share / 2, size - 1)
     z = np.abs(_johnson(tests, size))
     worst = int((z / limit).argmax())
     if z[worst] <= limit[worst]:
         return None
     number = len(moving)
-    coordinate = None if worst == 2 * number and number > 1 else int(moving[worst % number])
-    return Doubt("mean" if worst < number else "spread", coordinate, float(z[worst]))
+    place = "all coordinates together" if worst == 2 * number > 2 else f"coordinate {moving[worst % number]}"
+    moment = "mean" if worst < number else "spread"
+    return (
+        f"they do not match the density of the samples (Stein's identity for the {moment} of {place} is off by "
+        f"{z[worst]:.1f} standard errors), or this density has an edge where it is not zero"
+    )
 
 
 def _johnson(tests: np.ndarray, size: np.ndarray) -> np.ndarray:

@@ -199,7 +199,7 @@ def _shape(excesses: np.ndarray) -> float:
     return 2 - mean / max(mean - 2 * float((excesses * (1 - ranks)).mean()), 1e-300) if mean > 0 else 0.0
 
 
-def heavy_tail(terms: np.ndarray, effective: float) -> float:
+def heavy_tail(terms: np.ndarray, effective: float, integrals: int = 1) -> float:
     """The shape of the tail of terms ``(m,)``, if so heavy that the error of their mean is unreliable; else 0.
 
     A standard error is the root of a mean of squares, which has an error of its own if the shape is below 1/4. The
@@ -211,6 +211,7 @@ def heavy_tail(terms: np.ndarray, effective: float) -> float:
     Args:
         terms: ``(m,)``.
         effective: how many independent terms they are worth.
+        integrals: how many series are looked at; the margin allows for the largest shape of so many (Bonferroni).
     """
     m = len(terms)
     k = int(np.clip(2 * np.sqrt(m), 1, m // 2))
@@ -222,7 +223,8 @@ def heavy_tail(terms: np.ndarray, effective: float) -> float:
     error = 1 / np.sqrt(len(excesses) * share)
     if average(terms[None]).carriers[0] * share > MANY:  # such as those of a rare second mode
         return 0.0
-    return shape if shape > HEAVY + MARGIN * error else 0.0
+    margin = scipy.stats.norm.isf(scipy.stats.norm.sf(MARGIN) / integrals)
+    return shape if shape > HEAVY + margin * error else 0.0
 
 
 def worth_of_chain(points: np.ndarray) -> np.ndarray:

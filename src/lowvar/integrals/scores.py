@@ -1,7 +1,7 @@
 """Scores at the draws of a NumPyro, Stan or PyMC model, the second input of ``integrate``."""
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import jax
@@ -219,12 +219,7 @@ def stan_scores(model: Any, draws: dict[str, Any]) -> tuple[np.ndarray, np.ndarr
         largest = shapes.get(site, (0,) * len(index))
         shapes[site] = tuple(max(size, at + 1) for size, at in zip(largest, index, strict=True))
     everything = dict.fromkeys(_entry(name)[0] for name in model.param_names(include_tp=True, include_gq=True))
-    for key in draws:
-        check_known("parameter", key, list(everything), where="draws")
-    for key in shapes:
-        if key not in draws:
-            raise UserError(f"draws: there is no parameter {key!r}; the model has {', '.join(shapes)}")
-    rows, leading = rows_of({key: np.asarray(draws[key], float) for key in shapes}, shapes)
+    rows, leading = rows_of(_needed(draws, shapes, everything, "parameter"), shapes)
     flat = np.stack([rows[site][(slice(None), *index)] for site, index in entries], axis=1)
     points = np.empty((len(flat), model.param_unc_num()))
     slopes = np.empty_like(points)
@@ -234,11 +229,27 @@ def stan_scores(model: Any, draws: dict[str, Any]) -> tuple[np.ndarray, np.ndarr
             slopes[r] = model.log_density_gradient(points[r], propto=True, jacobian=True)[1]
         except RuntimeError as error:
             raise UserError(f"draws: {place(r, leading)}: Stan rejects this draw: {error}") from error
-        if not (np.isfinite(points[r]).all() and np.isfinite(slopes[r]).all()):
-            raise UserError(
-                f"draws: {place(r, leading)}: the draw is outside its support or not finite, or the gradient of the "
-                "log density there is not"
-            )
+    return _all_finite(points, slopes, leading)
+
+
+def _needed(draws: dict[str, Any], sites: Collection[str], known: Collection[str], kind: str) -> dict[str, np.ndarray]:
+    """The draws of the ``sites`` that a model has, without those that are ``known`` besides."""
+    for key in draws:
+        check_known(kind, key, known, where="draws")
+    for key in sites:
+        if key not in draws:
+            raise UserError(f"draws: there is no {kind} {key!r}; the model has {', '.join(sites)}")
+    return {key: np.asarray(draws[key], float) for key in sites}
+
+
+def _all_finite(points: np.ndarray, slopes: np.ndarray, leading: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """Points and scores with the axes that the draws had."""
+    bad = np.flatnonzero(~(np.isfinite(points) & np.isfinite(slopes)).all(axis=1))
+    if bad.size:
+        raise UserError(
+            f"draws: {place(int(bad[0]), leading)}: the draw is outside its support or not finite, or the gradient of "
+            "the log density there is not"
+        )
     return points.reshape(*leading, -1), slopes.reshape(*leading, -1)
 
 
@@ -280,16 +291,12 @@ def pymc_scores(model: Any, draws: dict[str, Any]) -> tuple[np.ndarray, np.ndarr
     if not variables:
         raise UserError("the PyMC model has no free random variable")
     known = [*variables, *(of.name for of in model.deterministics), *(value.name for value in model.value_vars)]
-    for key in draws:
-        check_known("variable", key, known, where="draws")
     for key, rv in variables.items():
         if rv.dtype.startswith(("int", "uint", "bool")):
             raise UserError(f"draws: the variable {key!r} is discrete and has no score: marginalise it in the model")
-        if key not in draws:
-            raise UserError(f"draws: there is no variable {key!r}; the model has {', '.join(variables)}")
     sizes = model.eval_rv_shapes()
     shapes = {key: tuple(int(size) for size in sizes[key]) for key in variables}
-    rows, leading = rows_of({key: np.asarray(draws[key], float) for key in variables}, shapes)
+    rows, leading = rows_of(_needed(draws, variables, known, "variable"), shapes)
 
     constrained = {rv: rv.type(name=f"{key}_draw") for key, rv in variables.items()}
     free = []
@@ -306,12 +313,4 @@ def pymc_scores(model: Any, draws: dict[str, Any]) -> tuple[np.ndarray, np.ndarr
         one = unconstrain(*(rows[key][r].astype(rv.dtype) for key, rv in variables.items()))
         points.append(np.concatenate([np.ravel(part) for part in one]))
         slopes.append(slope(*one))
-        if not np.isfinite(points[-1]).all():
-            bad = next(key for key, part in zip(variables, one, strict=True) if not np.isfinite(part).all())
-            raise UserError(f"draws: site {bad!r}, {place(r, leading)}: the value is outside its support or not finite")
-        if not np.isfinite(slopes[-1]).all():
-            raise UserError(
-                f"draws: {place(r, leading)}: the gradient of the log density is not finite; check draw and data"
-            )
-    found = np.array(points, float), np.array(slopes, float)
-    return found[0].reshape(*leading, -1), found[1].reshape(*leading, -1)
+    return _all_finite(np.array(points, float), np.array(slopes, float), leading)

@@ -1,6 +1,8 @@
 """Samples of all tasks as one set of standardised tensors, and products of them that round alike."""
 
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -8,8 +10,38 @@ import torch
 from lowvar.integrals.base import Samples
 
 
+class Batched:
+    """A dataclass whose tensors begin with an axis of repetitions, but for those of the fields ``one_for_all``."""
+
+    one_for_all: ClassVar[tuple[str, ...]] = ()
+
+    def pick(self, which: torch.Tensor | slice) -> Self:
+        """These repetitions alone."""
+        return _each_tensor(lambda array: array[which], self)
+
+    def put(self, which: torch.Tensor, some: Self) -> Self:
+        """A copy with repetitions ``which`` replaced by ``some``."""
+        return _each_tensor(lambda array, other: array.index_copy(0, which, other), self, some)
+
+    @classmethod
+    def joined(cls, several: Sequence[Self]) -> Self:
+        """The repetitions of all, one after the other."""
+        return _each_tensor(lambda *arrays: torch.cat(arrays), *several)
+
+
+def _each_tensor(function: Callable[..., torch.Tensor], first: Any, *others: Any) -> Any:
+    """``function`` of corresponding tensors; of all else the first."""
+    if isinstance(first, Batched) and is_dataclass(first):
+        names = [field.name for field in fields(first) if field.name not in first.one_for_all]
+        changed = {name: _each_tensor(function, *(getattr(one, name) for one in (first, *others))) for name in names}
+        return replace(first, **changed)
+    if isinstance(first, dict):
+        return {name: _each_tensor(function, *(one[name] for one in (first, *others))) for name in first}
+    return function(first, *others) if isinstance(first, torch.Tensor) else first
+
+
 @dataclass(frozen=True)
-class Stacked:
+class Stacked(Batched):
     """Points of all tasks one after the other, in units of their spread: float64 on torch's default device.
 
     Tasks with points of their own are rows: ``S = 1``, ``q = T``. Tasks that share their points are columns: ``S = T``,
@@ -26,6 +58,8 @@ class Stacked:
         y_scale: ``(R, T)``.
         ridge: ``(M,)``, a noise variance of each row that is given, in the unit of ``y^2``; zero unless a penalty is.
     """
+
+    one_for_all = ("member", "ridge")
 
     x: torch.Tensor
     scores: torch.Tensor
@@ -51,11 +85,6 @@ class Stacked:
     def tasks(self) -> int:
         """``T``."""
         return self.y_shift.shape[1]
-
-    def pick(self, which: torch.Tensor | slice) -> "Stacked":
-        """These repetitions alone."""
-        names = [field.name for field in fields(self) if field.name not in ("member", "ridge")]
-        return replace(self, **{name: getattr(self, name)[which] for name in names})
 
     def thin(self, rows: int) -> "Stacked":
         """About ``rows`` of the rows, spread evenly over every task; no task keeps fewer than three."""

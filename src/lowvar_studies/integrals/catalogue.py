@@ -11,9 +11,9 @@ from lowvar_studies.integrals.problem import IntegralProblem
 PROBLEMS = Registry(
     "problem",
     {
-        "south": "lowvar_studies.integrals.analytic",
-        "step": "lowvar_studies.integrals.analytic",
-        "borehole": "lowvar_studies.integrals.borehole",
+        "south": "lowvar_studies.integrals.normal",
+        "step": "lowvar_studies.integrals.normal",
+        "borehole": "lowvar_studies.integrals.normal",
         "van_der_pol": row(
             "lowvar_studies.integrals.van_der_pol", dataset="van_der_pol", packages=("diffrax",), extra="integrals"
         ),

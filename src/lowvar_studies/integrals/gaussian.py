@@ -1,4 +1,4 @@
-"""Points of normal targets: independent ones, and scrambled Sobol points."""
+"""Points of normal targets: independent ones, scrambled Sobol points, and those of a published experiment."""
 
 from functools import lru_cache
 
@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lowvar.core.gaussian import GAUSSIAN
+from lowvar.errors import UserError
 from lowvar_studies.integrals.problem import IntegralProblem
 
 _LEAST_NET = 1024  # minimum Sobol points in a set, so that a smaller size has the first points of a larger one
@@ -44,3 +45,34 @@ def _program(scheme, samples, dim):
     generator = GAUSSIAN[scheme](samples)
     one = lambda key, task: generator.draw(jax.random.fold_in(key, task), dim, jnp.float64)  # noqa: E731
     return jax.jit(jax.vmap(one, in_axes=(0, None)))
+
+
+def published(problem: IntegralProblem, sizes: tuple[int, ...], keys: jax.Array) -> tuple[np.ndarray, ...]:
+    """Independent points, ``(R, m_t, d)``: PyTorch's generator, seed ``2 r + t``, input by input, single precision.
+
+    Only the number of keys is used. The points of a smaller size are not the first of a larger one.
+
+    Raises:
+        UserError: PyTorch is missing.
+
+    References:
+        Sun, Barp and Briol, the published code of the balanced borehole experiment (Table 2).
+    """
+    try:
+        import torch
+    except ModuleNotFoundError as error:
+        raise UserError("the sampler 'published' needs PyTorch: pip install 'lowvar[torch]'") from error
+    assert problem.gaussian is not None  # else the problem does not list this sampler
+    drawn = []
+    for t, m in enumerate(sizes):
+        mean, deviation = (
+            torch.tensor(of, dtype=torch.float32, device="cpu") for of in problem.gaussian[problem.target[t]]
+        )
+        of_task = []
+        for r in range(len(keys)):
+            generator = torch.Generator("cpu").manual_seed(2 * r + t)
+            inputs = [torch.randn(m, 1, generator=generator, device="cpu") for _ in range(problem.dim)]
+            noise = torch.cat(inputs, 1)
+            of_task.append((mean + deviation * noise).double().numpy())
+        drawn.append(np.stack(of_task))
+    return tuple(drawn)

@@ -10,9 +10,8 @@ import numpy as np
 from lowvar.errors import UserError, check_known
 from lowvar_studies.datasets.load import Prepared
 from lowvar_studies.integrals.importance import posterior_means
-from lowvar_studies.integrals.observed import measurements
 from lowvar_studies.integrals.ode import trajectory
-from lowvar_studies.integrals.problem import IntegralProblem, Truth
+from lowvar_studies.integrals.problem import IntegralProblem, Truth, measurements
 from lowvar_studies.integrals.rowwise import remembered, rowwise
 
 PARAMETERS = ("alpha", "beta", "delta", "gamma", "v_1(0)", "v_2(0)", "sigma_1", "sigma_2")  # logarithms of these

@@ -1,10 +1,13 @@
-"""Integral problems: targets with scores, integrands, and the truth."""
+"""Integral problems: targets with scores, integrands, the truth, and the measurements that they are made of."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+
+from lowvar.errors import UserError
+from lowvar_studies.datasets.load import Prepared
 
 
 @dataclass(frozen=True)
@@ -84,3 +87,48 @@ class IntegralProblem:
     def one_target(self) -> bool:
         """Whether all tasks have the same target."""
         return len(set(self.target)) == 1
+
+
+class Lazy(Mapping):
+    """A mapping whose values come from functions without arguments, each called once, on first access.
+
+    >>> facts = Lazy({"answer": lambda: 42})
+    >>> facts["answer"]
+    42
+    """
+
+    def __init__(self, makers: Mapping[str, Callable[[], Any]]):
+        self._makers = dict(makers)
+        self._made: dict[str, Any] = {}
+
+    def __getitem__(self, key: str) -> Any:
+        if key not in self._made:
+            self._made[key] = self._makers[key]()
+        return self._made[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._makers)
+
+    def __len__(self) -> int:
+        return len(self._makers)
+
+
+def measurements(data: Prepared | None, dataset: str, columns: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    """Times ``(n,)`` and measurements ``(n, len(columns))``.
+
+    Args:
+        data: the prepared dataset, with unscaled times.
+        dataset: the required dataset.
+        columns: names of the measurements, in the order of the result.
+
+    Raises:
+        UserError: no data, or those of another dataset or scaling.
+    """
+    command = f"make it with `lowvar fetch {dataset}` and `lowvar prepare {dataset} --scaling none`"
+    if data is None:
+        raise UserError(f"the problem needs the dataset {dataset}: {command}")
+    if (data.meta.get("dataset"), data.meta.get("scaling")) != (dataset, "none"):
+        actual = f"{data.meta.get('dataset', 'unnamed arrays')} with scaling {data.meta.get('scaling', 'unknown')}"
+        raise UserError(f"the problem needs the dataset {dataset} with scaling none, not {actual}: {command}")
+    names = data.meta["outputs"]
+    return data.arrays["x"][:, 0], data.arrays["y"][:, [names.index(column) for column in columns]]

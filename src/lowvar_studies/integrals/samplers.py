@@ -20,7 +20,7 @@ SAMPLERS = Registry(
         "rqmc": "lowvar_studies.integrals.gaussian",
         "nuts": row("lowvar_studies.integrals.nuts", chain=True),
         "tempered": "lowvar_studies.integrals.tempered",
-        "published": "lowvar_studies.integrals.published",
+        "published": "lowvar_studies.integrals.gaussian",
     },
     given=("problem", "sizes", "keys"),
     about={"chain": False},

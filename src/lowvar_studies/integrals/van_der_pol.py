@@ -9,10 +9,8 @@ import numpy as np
 
 from lowvar.errors import UserError, check_known
 from lowvar_studies.datasets.load import Prepared
-from lowvar_studies.integrals.lazy import Lazy
-from lowvar_studies.integrals.observed import measurements
 from lowvar_studies.integrals.ode import trajectory
-from lowvar_studies.integrals.problem import IntegralProblem, Tempering, Truth
+from lowvar_studies.integrals.problem import IntegralProblem, Lazy, Tempering, Truth, measurements
 from lowvar_studies.integrals.quadrature import trapezoid
 from lowvar_studies.integrals.rowwise import remembered, rowwise
 

@@ -7,6 +7,7 @@ import torch
 
 from lowvar.errors import UserError, check_known, whole
 from lowvar.integrals.base import IntegralProperties, Integrals, Integrator, Samples
+from lowvar.integrals.exact.settings import symmetric
 from lowvar.integrals.monte_carlo import TOO_FEW
 from lowvar.integrals.regression import regress
 from lowvar.integrals.stacked import Stacked, numpy, stack, tensor
@@ -131,12 +132,7 @@ def row_sums(B: Relation | None, tasks: int, where: str) -> torch.Tensor:
     """
     if B is None:
         return torch.ones(tasks, dtype=torch.float64, device=torch.get_default_device())
-    try:
-        matrix = np.asarray(B, dtype=float)
-    except (TypeError, ValueError):
-        matrix = np.full(0, np.nan)
-    if matrix.shape != (tasks, tasks) or not np.isfinite(matrix).all() or not np.allclose(matrix, matrix.T):
-        raise UserError(f"B of {where}: it must be a symmetric matrix of {tasks} rows, one for each task")
+    matrix = symmetric(f"B of {where}", B, tasks)
     sums = matrix.sum(axis=1)
     if not sums.any():
         raise UserError(f"B of {where}: its rows sum to zero, and {where} sees nothing else of it")

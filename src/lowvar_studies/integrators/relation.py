@@ -10,12 +10,12 @@ import torch
 from lowvar.errors import UserError, positive, whole
 from lowvar.integrals.base import IntegralProperties, Integrals, Integrator, Samples
 from lowvar.integrals.exact.bfgs import minimise
-from lowvar.integrals.exact.gls import solve
-from lowvar.integrals.exact.kernel_fit import joined, learn, report, space_of
+from lowvar.integrals.exact.gls import Fit, solve
+from lowvar.integrals.exact.kernel_fit import KernelFit, learn, space_of
 from lowvar.integrals.exact.reml import Hyper, pieces
 from lowvar.integrals.exact.settings import FitSettings, check_memory, check_sizes
 from lowvar.integrals.kernels import Kernel
-from lowvar.integrals.stacked import numpy, stack, times
+from lowvar.integrals.stacked import Batched, numpy, stack, times
 from lowvar.registry import declares
 
 LOOK_EVERY = 10  # sweeps between two looks at which repetitions have converged
@@ -24,7 +24,7 @@ LARGE = 1e4  # its other entries
 
 
 @dataclass(frozen=True)
-class TaskObjective:
+class TaskObjective(Batched):
     """``sum_t 1/m_t |f_t - g_t - beta_t|^2 + penalty |g|^2 + |B|^2``, for standardised values.
 
     The norms are those of the space of ``B k0``, whose mean diagonal is that of ``B``, and Frobenius'. For given ``B``
@@ -38,6 +38,8 @@ class TaskObjective:
         penalty: ``lambda``.
     """
 
+    one_for_all = ("member",)
+
     matrix: torch.Tensor
     y: torch.Tensor
     member: torch.Tensor
@@ -47,10 +49,6 @@ class TaskObjective:
     def noise(self) -> torch.Tensor:
         """``penalty m_t`` of every row, ``(1, M)``."""
         return self.penalty * (self.member @ self.member.sum(0))[None]
-
-    def pick(self, which: torch.Tensor) -> "TaskObjective":
-        """Of these repetitions alone."""
-        return replace(self, matrix=self.matrix[which], y=self.y[which])
 
     def covariance(self, B: torch.Tensor) -> torch.Tensor:
         """``M (R, M, M)``."""
@@ -133,7 +131,7 @@ def fit_relation(
         found.append(one)
         levels.append(level)
         fits.append(solve(problem.covariance(one.B), problem.noise, problem.y, problem.member))
-    fit, level, B = joined(fits), torch.cat(levels), torch.cat([one.B for one in found])
+    fit, level, B = Fit.joined(fits), torch.cat(levels), torch.cat([one.B for one in found])
     trace = torch.cat([_padded(one.trace, length) for one in found])
 
     def coefficients(task: int) -> torch.Tensor:
@@ -147,7 +145,8 @@ def fit_relation(
     values, vectors = torch.linalg.eigh(B)
     root = vectors * values.clamp(min=0).sqrt()[:, None]
     learnt = Hyper(hyper.kernel, torch.full_like(hyper.nugget, penalty), root)
-    result = report(data, learnt, torch.ones_like(eye[:, :1, :1]), space, ended, fit, chosen.covariance, coefficients)
+    whole = KernelFit(data, chosen.covariance, space, learnt, level, ended, fit)
+    result = whole.report(torch.ones_like(eye[:, :1, :1]), coefficients)
     return replace(result, info={**result.info, "objective": numpy(trace[:, -1]), "objective_trace": numpy(trace)})
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from lowvar.errors import UserError, positive, whole
 from lowvar.integrals.base import Samples
+from lowvar.integrals.exact.settings import symmetric
 from lowvar.integrals.kernels import Kernel, kernel
 
 # Adam's rate on the borehole problem by the mean number of points of the tasks: Appendix E.4.1 for 10, 20, 50, 100 and
@@ -125,19 +126,11 @@ def relation(name: str, value: float | Sequence, tasks: int | None = None) -> np
     Raises:
         UserError: it has another shape, or is not symmetric positive definite.
     """
-    try:
-        given = np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError):
-        given = np.full(0, np.nan)
-    tasks = tasks or (len(given) if given.ndim == 2 else 2)
-    if given.shape == ():
-        given = given * np.eye(tasks)
-    elif given.shape == (2,):
-        given = given[1] + (given[0] - given[1]) * np.eye(tasks)
-    if given.shape != (tasks, tasks):
-        raise UserError(f"{name}: a number, [diagonal, off-diagonal] or {tasks} rows of {tasks}, one for each task")
-    if not np.isfinite(given).all() or np.abs(given - given.T).max() > 1e-12 * np.abs(given).max():
-        raise UserError(f"{name}: it must be symmetric, of finite numbers")
-    if np.linalg.eigvalsh(given)[0] <= 0:
+    given = value
+    if np.shape(value) in ((), (2,)) and not isinstance(value, str):
+        diagonal, other = (value, 0.0) if np.shape(value) == () else value  # type: ignore[misc]
+        given = other + (np.asarray(diagonal, float) - other) * np.eye(tasks or 2)
+    matrix = symmetric(name, given, tasks)
+    if np.linalg.eigvalsh(matrix)[0] <= 0:
         raise UserError(f"{name}: it must be positive definite; its smallest eigenvalue is not positive")
-    return given
+    return matrix

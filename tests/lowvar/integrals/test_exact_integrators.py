@@ -20,9 +20,10 @@ from exact_samples import (
 from lowvar.errors import UserError
 from lowvar.integrals.base import Samples
 from lowvar.integrals.exact.control_functional import control_functional
+from lowvar.integrals.exact.kernel_fit import fit
 from lowvar.integrals.exact.settings import FitSettings
 from lowvar.integrals.exact.sparse_control_functional import sparse_control_functional
-from lowvar.integrals.exact.vector_valued import own_points, vector_valued
+from lowvar.integrals.exact.vector_valued import vector_valued
 from lowvar.integrals.kernels import separable_stein
 from lowvar_studies.integrals.catalogue import build
 
@@ -179,7 +180,7 @@ def test_same_points_by_eigenvectors_as_by_one_large_system():
     relation = np.array([[1, 0.5, 0.2], [0.5, 2, -0.3], [0.2, -0.3, 1.0]])
     fast = run(vector_valued(B=relation, nugget=0.05, **FIXED), samples)
     chosen = FitSettings(lengthscale=[1.5, 2.5], nugget=0.05, standardise=False, trend=False)
-    large = own_points(samples, chosen, relation)
+    large = fit(samples, chosen, relation).of_own_points()
     np.testing.assert_allclose(fast.value, large.value, rtol=1e-9)
     np.testing.assert_allclose(fast.info["reml_error"], large.info["reml_error"], rtol=1e-8)
     np.testing.assert_allclose(fast.info["likely_error"], large.info["likely_error"], rtol=1e-8)

@@ -14,11 +14,10 @@ from lowvar.errors import UserError
 from lowvar_studies.datasets.load import Prepared, load
 from lowvar_studies.datasets.prepare import prepare
 from lowvar_studies.integrals import catalogue, ode
-from lowvar_studies.integrals.importance import posterior_means
+from lowvar_studies.integrals.importance import affine, fitted, posterior_means
 from lowvar_studies.integrals.lotka_volterra import PRIOR_DEVIATION, PRIOR_MEAN, START
 from lowvar_studies.integrals.quadrature import gauss_hermite, trapezoid
 from lowvar_studies.integrals.rowwise import remembered, rowwise
-from lowvar_studies.integrals.transport import affine, fitted
 from lowvar_studies.integrals.van_der_pol import LADDER, by_quadrature, log_evidence
 
 NORMAL = [("south", {}), ("south", {"variance": 1.1, "swapped": True}), ("step", {}), ("borehole", {})]

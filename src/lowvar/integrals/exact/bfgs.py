@@ -1,11 +1,11 @@
 """Many small minimisations at once: BFGS within box bounds, each problem with a path of its own."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import torch
 
-from lowvar.integrals.stacked import times
+from lowvar.integrals.stacked import Batched, times
 
 REPORTED = "x", "value", "gradient", "steps", "converged", "hessian"
 ARMIJO = 1e-4  # share of the decrease promised by the slope that a step must bring
@@ -13,7 +13,7 @@ FINISHED_EVERY = 5  # iterations between two looks at which problems are finishe
 
 
 @dataclass(frozen=True)
-class Minimum:
+class Minimum(Batched):
     """Where the minimisations ended.
 
     Attributes:
@@ -33,15 +33,6 @@ class Minimum:
     converged: torch.Tensor
     hessian: torch.Tensor
     at_bound: torch.Tensor
-
-    def pick(self, which: torch.Tensor | slice) -> "Minimum":
-        """These problems alone."""
-        return Minimum(*(getattr(self, field.name)[which] for field in fields(self)))
-
-    def put(self, which: torch.Tensor, some: "Minimum") -> "Minimum":
-        """A copy with problems ``which`` replaced by ``some``."""
-        names = [field.name for field in fields(self)]
-        return Minimum(**{name: getattr(self, name).index_copy(0, which, getattr(some, name)) for name in names})
 
 
 def minimise(

@@ -4,13 +4,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import torch
 
 from lowvar.integrals.base import IntegralProperties, Integrals, Integrator, Samples, side_by_side
-from lowvar.integrals.exact.kernel_fit import fit, report, space_of
+from lowvar.integrals.exact.kernel_fit import fit
 from lowvar.integrals.exact.settings import FitSettings, check_memory, check_sizes
 from lowvar.integrals.kernels import Kernel
-from lowvar.integrals.stacked import stack
 
 
 def control_functional(
@@ -70,18 +68,9 @@ def control_functional(
         repetitions, tasks = samples.repetitions, samples.tasks
         check_memory(max(samples.sizes), max_gigabytes, "give fewer points")
         points, scores, values = (np.concatenate(of) for of in (samples.points, samples.scores, samples.values))
-        whole = stack(Samples((points,), (scores,), (values,)), standardise)
-        whole_space = space_of(whole, chosen, torch.ones_like(whole.y[:, :1]), False)
-        hyper, level, ended, found = fit(whole, chosen, whole_space)
-
-        def of_task(t: int) -> Integrals:
-            own = slice(t * repetitions, (t + 1) * repetitions)
-            data, params, at = whole.pick(own), hyper.pick(own), found.pick(own)
-            space, end = whole_space.pick(own), ended.pick(own)
-            amplitude = (at.amplitude * level[own]).sqrt()[:, None, None]
-            return report(data, params, amplitude, space, end, at, chosen.covariance, lambda task: at.weights)
-
-        return [of_task(t) for t in range(tasks)]
+        whole = fit(Samples((points,), (scores,), (values,)), chosen, None)
+        each = (slice(t * repetitions, (t + 1) * repetitions) for t in range(tasks))
+        return [whole.pick(own).of_own_points() for own in each]
 
     def integrate(samples: Samples, seeds: np.ndarray) -> Integrals:
         check_sizes(samples)

@@ -1,16 +1,16 @@
 """Constants by generalised least squares, for any points and, in eigenvectors, for tasks at the same points."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import torch
 
 from lowvar.integrals.exact.reml import Hyper, Space
-from lowvar.integrals.stacked import pulled_back, times
+from lowvar.integrals.stacked import Batched, pulled_back, times
 
 
 @dataclass(frozen=True)
-class Fit:
+class Fit(Batched):
     """A fit of ``y = H beta + g + noise``, ``g ~ N(0, sigma^2 K)`` and ``noise ~ N(0, sigma^2 diag(s))``.
 
     Attributes:
@@ -36,10 +36,6 @@ class Fit:
     rounding: torch.Tensor
     calibration: torch.Tensor
     farthest: torch.Tensor
-
-    def pick(self, which: torch.Tensor | slice) -> "Fit":
-        """These repetitions alone."""
-        return Fit(*(getattr(self, field.name)[which] for field in fields(self)))
 
     @property
     def error(self) -> torch.Tensor:
@@ -152,7 +148,7 @@ def _backward(factor, right):
 
 
 @dataclass(frozen=True)
-class Spectrum:
+class Spectrum(Batched):
     """Values in the eigenvectors of ``k0 = U S U'``.
 
     Attributes:
@@ -166,10 +162,6 @@ class Spectrum:
     S: torch.Tensor
     y: torch.Tensor
     h: torch.Tensor
-
-    def pick(self, which: torch.Tensor) -> "Spectrum":
-        """These repetitions alone."""
-        return Spectrum(self.U[which], self.S[which], self.y[which], self.h[which])
 
 
 @dataclass(frozen=True)

@@ -5,20 +5,20 @@ with it.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import fields, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
 import torch
 
 from lowvar.errors import UserError
-from lowvar.integrals.base import Integrals
+from lowvar.integrals.base import Integrals, Samples
 from lowvar.integrals.exact.bfgs import Minimum, minimise
 from lowvar.integrals.exact.gls import Fit, solve
 from lowvar.integrals.exact.reml import NUGGET, TREND, Covariance, Hyper, Space, objective, pieces, shifted
 from lowvar.integrals.exact.settings import FitSettings
-from lowvar.integrals.stacked import Stacked, deviation, numpy
+from lowvar.integrals.stacked import Batched, Stacked, deviation, numpy, stack
 
 LENGTHSCALES = 1.0, 10.0, 200.0  # common ones to start from, in standard deviations of the points
 ONE_LENGTHSCALE = 3.0, 30.0, 3e4  # then one input after the other
@@ -30,6 +30,82 @@ GRADIENT = 1e-2  # gradient tolerance, of the log likelihood
 DIFFERENCE = 1e-3  # value tolerance, of the log likelihood
 TOO_FEW = 2  # values for each parameter that is learnt
 FAR_OFF = 4.0  # mean squared standardised residual of left-out values
+
+
+@dataclass(frozen=True)
+class KernelFit(Batched):
+    """Learnt hyper-parameters, and the constants and functions with them.
+
+    Attributes:
+        data: the samples.
+        covariance: kernel and operator.
+        space: the hyper-parameters that were learnt.
+        hyper: all of them.
+        level: the mean diagonal of the kernel matrix, ``(R,)``.
+        ended: the end of the search.
+        fit: constants and weights.
+    """
+
+    data: Stacked
+    covariance: Covariance
+    space: Space
+    hyper: Hyper
+    level: torch.Tensor
+    ended: Minimum
+    fit: Fit
+
+    def of_own_points(self) -> Integrals:
+        """The results, where each task has points of its own."""
+        member, factor = self.data.member, self.hyper.factor
+
+        def coefficients(task: int) -> torch.Tensor:
+            row = (member @ factor @ factor[:, task, :, None])[:, :, 0]  # B[task, t_j], (R, M)
+            return row * self.fit.weights
+
+        size = (factor.square().sum(-1) @ member.mT).mean(-1)  # mean diagonal of B over the values
+        return self.report((self.fit.amplitude * self.level / size).sqrt()[:, None, None], coefficients)
+
+    def report(self, amplitude: torch.Tensor, coefficients: Callable[[int], torch.Tensor]) -> Integrals:
+        """Estimates, errors, flags, learnt parameters and the fitted functions.
+
+        Args:
+            amplitude: ``(R, 1, 1)``, makes of ``hyper.factor`` a factor of the functions' mean prior covariance.
+            coefficients: of a task's function in the kernel at the rows of ``data``, ``(R, M)``.
+        """
+        scale = self.data.y_scale
+
+        def fitted(task: int, points: np.ndarray, scores: np.ndarray) -> np.ndarray:
+            x, lx = self.data.points(points, scores)
+            cross = self.covariance.between(self.hyper.kernel, x, self.data.x, lx, self.data.scores)
+            values = self.fit.beta[:, task, None] + (cross @ coefficients(task)[:, :, None])[:, :, 0]
+            return numpy(self.data.y_shift[:, task, None] + scale[:, task, None] * values)
+
+        factor = self.hyper.factor * amplitude * scale[:, :, None]
+        B = factor @ factor.mT
+        deviation = B.diagonal(dim1=-2, dim2=-1).sqrt().clamp(min=1e-150)
+        info = {
+            "nugget": self.hyper.nugget,
+            "B": B,
+            "correlation": B / (deviation[:, :, None] * deviation[:, None]),
+            "steps": self.ended.steps,
+            "reml_error": self.fit.reml_error * scale,
+            "likely_error": self.fit.likely_error * scale,
+            "jackknife_error": self.fit.jackknife_error * scale,
+            "calibration": self.fit.calibration,
+            "farthest": self.fit.farthest,
+        }
+        if "log_lengthscale" in self.hyper.kernel:
+            info["lengthscale"] = self.hyper.kernel["log_lengthscale"].exp() * self.data.x_scale
+        if "log_trend" in self.hyper.kernel:
+            info["trend"] = self.hyper.kernel["log_trend"][:, 0].exp()
+        return Integrals(
+            value=numpy(self.data.y_shift + scale * self.fit.beta),
+            standard_error=numpy(scale * self.fit.error),
+            condition=numpy(self.fit.condition),
+            flags={name: numpy(flag) for name, flag in _flags(self).items()},
+            info={name: numpy(entry) for name, entry in info.items()},
+            fitted=fitted,
+        )
 
 
 def space_of(data: Stacked, chosen: FitSettings, factor: torch.Tensor, learn_factor: bool) -> Space:
@@ -56,8 +132,14 @@ def space_of(data: Stacked, chosen: FitSettings, factor: torch.Tensor, learn_fac
     return Space(Hyper(parameters, nugget, factor), learnt, own is None, learn_factor, spread)
 
 
-def fit(data: Stacked, chosen: FitSettings, space: Space) -> tuple[Hyper, torch.Tensor, Minimum, Fit]:
-    """Hyper-parameters, the mean diagonal of the kernel matrix ``(R,)``, the search's end, and the fit."""
+def fit(samples: Samples, chosen: FitSettings, B: np.ndarray | None) -> KernelFit:
+    """All tasks at once, each with points of its own, in ``O((sum_t m_t)^3)``; ``B (T, T)``, or None to learn it."""
+    data = stack(samples, chosen.standardise, penalty=chosen.penalty)
+    if B is None:
+        factor = related(data.tasks).to(data.y).expand(data.repetitions, -1, -1)
+    else:
+        factor = data.standardised(B)
+    space = space_of(data, chosen, factor, B is None and data.tasks > 1)
     hyper, ended = learn(chosen.covariance, data, space, chosen.steps)
     levels, fits = [], []
     for which, here in pieces(data):
@@ -65,12 +147,7 @@ def fit(data: Stacked, chosen: FitSettings, space: Space) -> tuple[Hyper, torch.
         noise = (hyper.nugget[which] * level)[:, None] + here.ridge
         levels.append(level)
         fits.append(solve(shifted(matrix, noise), noise, here.y[:, :, 0], here.member, chosen.beta))
-    return hyper, torch.cat(levels), ended, joined(fits)
-
-
-def joined(fits: Sequence[Fit]) -> Fit:
-    """Fits of some repetitions each as one."""
-    return Fit(*(torch.cat([getattr(one, field.name) for one in fits]) for field in fields(Fit)))
+    return KernelFit(data, chosen.covariance, space, hyper, torch.cat(levels), ended, Fit.joined(fits))
 
 
 def learn(covariance: Covariance, data: Stacked, space: Space, steps: int) -> tuple[Hyper, Minimum]:
@@ -90,7 +167,7 @@ def learn(covariance: Covariance, data: Stacked, space: Space, steps: int) -> tu
 
         return search(function_of, space, level.rows / level.member.shape[1], steps, hessian)
 
-    space, ended = climb(levels[0], replace(space.pick(times), fixed=Hyper.of(starts)), times)
+    space, ended = climb(levels[0], replace(space.pick(times), fixed=Hyper.joined(starts)), times)
     values = ended.value
     if len(levels) > 1:
         where = torch.arange(len(times), device=times.device)
@@ -233,71 +310,14 @@ def related(tasks: int, correlation: float = 0.95) -> torch.Tensor:
     return torch.linalg.cholesky((1 - correlation) * torch.eye(tasks, dtype=torch.float64) + correlation)
 
 
-def report(
-    data: Stacked,
-    hyper: Hyper,
-    amplitude: torch.Tensor,
-    space: Space,
-    ended: Minimum,
-    fit: Fit,
-    covariance: Covariance,
-    coefficients: Callable[[int], torch.Tensor],
-) -> Integrals:
-    """Estimates, errors, flags, learnt parameters and the fitted functions.
-
-    Args:
-        data: the samples.
-        hyper: hyper-parameters.
-        amplitude: ``(R, 1, 1)``, makes of ``hyper.factor`` a factor of the functions' mean prior covariance.
-        space: the hyper-parameters that were learnt.
-        ended: the end of the search.
-        fit: constants and weights.
-        covariance: kernel and operator.
-        coefficients: of a task's function in the kernel at the rows of ``data``, ``(R, M)``.
-    """
-    scale = data.y_scale
-
-    def fitted(task: int, points: np.ndarray, scores: np.ndarray) -> np.ndarray:
-        x, lx = data.points(points, scores)
-        cross = covariance.between(hyper.kernel, x, data.x, lx, data.scores)
-        values = fit.beta[:, task, None] + (cross @ coefficients(task)[:, :, None])[:, :, 0]
-        return numpy(data.y_shift[:, task, None] + scale[:, task, None] * values)
-
-    factor = hyper.factor * amplitude * scale[:, :, None]
-    B = factor @ factor.mT
-    deviation = B.diagonal(dim1=-2, dim2=-1).sqrt().clamp(min=1e-150)
-    info = {
-        "nugget": hyper.nugget,
-        "B": B,
-        "correlation": B / (deviation[:, :, None] * deviation[:, None]),
-        "steps": ended.steps,
-        "reml_error": fit.reml_error * scale,
-        "likely_error": fit.likely_error * scale,
-        "jackknife_error": fit.jackknife_error * scale,
-        "calibration": fit.calibration,
-        "farthest": fit.farthest,
-    }
-    if "log_lengthscale" in hyper.kernel:
-        info["lengthscale"] = hyper.kernel["log_lengthscale"].exp() * data.x_scale
-    if "log_trend" in hyper.kernel:
-        info["trend"] = hyper.kernel["log_trend"][:, 0].exp()
-    return Integrals(
-        value=numpy(data.y_shift + scale * fit.beta),
-        standard_error=numpy(scale * fit.error),
-        condition=numpy(fit.condition),
-        flags={name: numpy(flag) for name, flag in flags(data, hyper, space, ended, fit).items()},
-        info={name: numpy(entry) for name, entry in info.items()},
-        fitted=fitted,
-    )
-
-
-def flags(data: Stacked, hyper: Hyper, space: Space, ended: Minimum, fit: Fit) -> dict[str, torch.Tensor]:
+def _flags(found: KernelFit) -> dict[str, torch.Tensor]:
     """See ``base.FLAGS``; a nugget at its lower bound, or a lengthscale at its upper one, is no reason for distrust."""
+    data, space, ended, fit = found.data, found.space, found.ended, found.fit
     values = data.y.shape[1] * data.y.shape[2]
     parameters = ended.x.shape[1] + 1 + data.tasks  # the amplitude and the constants
     inputs = [name.endswith("log_lengthscale") for name in space.kernel for _ in range(space.width(name))]
     short = (ended.at_bound & (ended.x <= space.bounds()[0]))[:, : len(inputs)][:, inputs].any(1)
-    rough = hyper.nugget >= (1 - 1e-9) * NUGGET[1] if space.nugget else torch.zeros_like(short)
+    rough = found.hyper.nugget >= (1 - 1e-9) * NUGGET[1] if space.nugget else torch.zeros_like(short)
     return {
         "ill_conditioned": (fit.rounding > fit.error).any(1) | fit.beta.isnan().any(1),
         "few_points": torch.full_like(short, values < TOO_FEW * parameters),

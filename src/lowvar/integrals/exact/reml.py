@@ -1,13 +1,13 @@
 """Hyper-parameters of a fit, as vectors to learn, and their restricted likelihood."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import torch
 
 from lowvar.integrals.kernels import Kernel
-from lowvar.integrals.stacked import Stacked, pulled_back, times
+from lowvar.integrals.stacked import Batched, Stacked, pulled_back, times
 
 LENGTHSCALE = 1e-2, 1e5  # bounds, in standard deviations of the points
 NUGGET = 1e-10, 1.0  # bounds, relative to the mean diagonal of the kernel matrix
@@ -21,7 +21,7 @@ CHUNK_ELSEWHERE = 2**26
 
 
 @dataclass(frozen=True)
-class Hyper:
+class Hyper(Batched):
     """Hyper-parameters of ``R`` repetitions.
 
     Attributes:
@@ -34,25 +34,9 @@ class Hyper:
     nugget: torch.Tensor
     factor: torch.Tensor
 
-    def pick(self, which: torch.Tensor | slice) -> "Hyper":
-        """These repetitions alone."""
-        return Hyper({name: p[which] for name, p in self.kernel.items()}, self.nugget[which], self.factor[which])
-
-    def put(self, which: torch.Tensor, some: "Hyper") -> "Hyper":
-        """A copy with repetitions ``which`` replaced by ``some``."""
-        kernel = {name: p.index_copy(0, which, some.kernel[name]) for name, p in self.kernel.items()}
-        nugget = self.nugget.index_copy(0, which, some.nugget)
-        return Hyper(kernel, nugget, self.factor.index_copy(0, which, some.factor))
-
-    @staticmethod
-    def of(several: "Sequence[Hyper]") -> "Hyper":
-        """Those of all, one after the other."""
-        kernel = {name: torch.cat([one.kernel[name] for one in several]) for name in several[0].kernel}
-        return Hyper(kernel, torch.cat([one.nugget for one in several]), torch.cat([one.factor for one in several]))
-
 
 @dataclass(frozen=True)
-class Space:
+class Space(Batched):
     """The hyper-parameters that are learnt, as vectors: the kernel's, the logarithm of the nugget, ``B``'s factor.
 
     The factor is that of ``fixed`` times a lower triangular matrix: its first entry is one, for the amplitude is
@@ -106,10 +90,6 @@ class Space:
             lower = [*lower, torch.where(diagonal, math.log(LEAST_DIAGONAL) - own, -FACTOR)]
             upper = [*upper, torch.where(diagonal, math.log(FACTOR) - own, FACTOR)]
         return (torch.cat(lower, 1), torch.cat(upper, 1)) if lower else (column[:, :0], column[:, :0])
-
-    def pick(self, which: torch.Tensor | slice) -> "Space":
-        """Of these repetitions alone."""
-        return replace(self, fixed=self.fixed.pick(which), spread=self.spread[which])
 
     def width(self, name: str) -> int:
         """How many entries a parameter of the kernel has."""

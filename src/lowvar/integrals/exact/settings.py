@@ -20,18 +20,8 @@ class FitSettings:
     """How a kernel is chosen, learnt and fitted. A method that lacks an option of these leaves it at its default.
 
     Attributes:
-        kernel: a name of ``kernels.KERNELS``, or a kernel.
-        kernel_options: of a kernel given by name.
-        ard: one lengthscale for each input.
-        lengthscale: in the unit of the points, one or one for each input; None is learnt.
-        nugget: relative to the mean diagonal of the kernel matrix; None is learnt, or none where there is a penalty.
         penalty: ``lambda`` of eq. (8), in place of the nugget: a ridge ``lambda m_t`` for task ``t``.
-        standardise: divide the points by their standard deviation first, input by input.
-        beta: ``gls`` or ``mean``.
-        operator: 1 or 2, the order of the Langevin Stein operator.
-        trend: add additive quadratic polynomials to the kernel; None does where the lengthscale is learnt.
-        steps: evaluations of the restricted likelihood at most.
-        max_gigabytes: of memory.
+        kernel: as of ``control_functional``, and so are the options that are not listed here.
         scales: ``lengthscale`` as a tuple; None is learnt.
         covariance: what kernel, operator and trend amount to.
 
@@ -129,21 +119,33 @@ def check_memory(rows: int, gigabytes: float, instead: str) -> None:
         raise UserError(f"{rows} values at once need {needed:.3g} GB, max_gigabytes is {gigabytes:g}: {instead}")
 
 
+def symmetric(name: str, value: Any, tasks: int | None = None) -> np.ndarray:
+    """A symmetric matrix of finite numbers, ``(T, T)``.
+
+    Raises:
+        UserError: it is another thing, or has not ``tasks`` rows.
+    """
+    try:
+        matrix = np.asarray(value, float)
+    except (TypeError, ValueError):
+        matrix = np.empty(0)
+    rows = len(matrix) if tasks is None and matrix.ndim else tasks
+    if matrix.shape != (rows, rows) or not np.abs(matrix - matrix.T).max() <= 1e-6 * np.abs(matrix).max():
+        given = f"{tasks} rows, one for each task" if tasks else "as many rows as columns"
+        raise UserError(f"{name}: it must be a symmetric matrix of finite numbers, of {given}")
+    return matrix
+
+
 def relation(B: Sequence[Sequence[float]] | None) -> np.ndarray | None:
     """A user's ``B``, checked.
 
     Raises:
-        UserError: it is not symmetric and positive semi-definite.
+        UserError: it is not symmetric and positive semi-definite, or zero.
     """
     if B is None:
         return None
-    try:
-        matrix = np.asarray(B, float)
-    except (TypeError, ValueError) as error:
-        raise UserError(f"B {B!r}: it must be a square matrix of numbers") from error
-    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not np.isfinite(matrix).all():
-        raise UserError(f"B of shape {matrix.shape}: it must be a square matrix of numbers")
+    matrix = symmetric("B", B)
     size = np.abs(matrix).max()
-    if size == 0 or not np.allclose(matrix, matrix.T) or np.linalg.eigvalsh(matrix)[0] < -1e-10 * size:
+    if size == 0 or np.linalg.eigvalsh(matrix)[0] < -1e-10 * size:
         raise UserError("B: it must be symmetric and positive semi-definite, and not zero")
     return matrix

@@ -9,8 +9,8 @@ import torch
 
 from lowvar.errors import UserError
 from lowvar.integrals.base import IntegralProperties, Integrals, Integrator, Samples, joined_tasks
-from lowvar.integrals.exact.gls import Spectrum, matrices, shared_objective, solve_shared, spectrum_of
-from lowvar.integrals.exact.kernel_fit import fit, joined, learn, related, report, search, space_of
+from lowvar.integrals.exact.gls import Fit, Spectrum, matrices, shared_objective, solve_shared, spectrum_of
+from lowvar.integrals.exact.kernel_fit import KernelFit, fit, learn, search, space_of
 from lowvar.integrals.exact.reml import Hyper, Space, pieces
 from lowvar.integrals.exact.settings import FitSettings, check_memory, check_sizes, relation
 from lowvar.integrals.kernels import Kernel
@@ -90,7 +90,7 @@ def vector_valued(
             return same_points(samples, chosen, own)
         total = sum(samples.sizes)
         check_memory(total, max_gigabytes, "set group to treat fewer tasks together, or give all tasks the same points")
-        return own_points(samples, chosen, own)
+        return fit(samples, chosen, own).of_own_points()
 
     def integrate(samples: Samples, seeds: np.ndarray) -> Integrals:
         check_sizes(samples)
@@ -100,25 +100,6 @@ def vector_valued(
 
     properties = IntegralProperties(transfers=True, exact_on=chosen.exact_on, interpolates=True)
     return Integrator("vector_valued", properties, integrate)
-
-
-def own_points(samples: Samples, chosen: FitSettings, B: np.ndarray | None) -> Integrals:
-    """All tasks at once, each with points of its own, in ``O((sum_t m_t)^3)``."""
-    data = stack(samples, chosen.standardise, penalty=chosen.penalty)
-    if B is None:
-        factor = related(data.tasks).to(data.y).expand(data.repetitions, -1, -1)
-    else:
-        factor = data.standardised(B)
-    space = space_of(data, chosen, factor, B is None and data.tasks > 1)
-    hyper, level, ended, found = fit(data, chosen, space)
-
-    def coefficients(task: int) -> torch.Tensor:
-        row = (data.member @ hyper.factor @ hyper.factor[:, task, :, None])[:, :, 0]  # B[task, t_j], (R, M)
-        return row * found.weights
-
-    size = (hyper.factor.square().sum(-1) @ data.member.mT).mean(-1)  # mean diagonal of B over the values
-    amplitude = (found.amplitude * level / size).sqrt()[:, None, None]
-    return report(data, hyper, amplitude, space, ended, found, chosen.covariance, coefficients)
 
 
 def same_points(samples: Samples, chosen: FitSettings, B: np.ndarray | None) -> Integrals:
@@ -157,16 +138,17 @@ def same_points(samples: Samples, chosen: FitSettings, B: np.ndarray | None) -> 
         learnt, steps = _refined(spectrum, level, rest, chosen.steps)
         results.append((learnt, level, steps, solve_shared(spectrum, *matrices(learnt, level))))
     hypers, levels, steps, fits = zip(*results, strict=True)
-    levels, fit = torch.cat(levels), joined(fits)
-    hyper = Hyper(hyper.kernel, torch.cat([h.nugget for h in hypers]), torch.cat([h.factor for h in hypers]))
+    levels, constants = torch.cat(levels), Fit.joined(fits)
+    hyper = replace(Hyper.joined(hypers), kernel=hyper.kernel)
     ended = replace(ended, steps=ended.steps + torch.cat(steps))
 
     def coefficients(task: int) -> torch.Tensor:
         relation = (hyper.factor @ hyper.factor[:, task, :, None])[:, None, :, 0]  # B[task], (R, 1, T)
-        return (fit.weights * relation).sum(2)
+        return (constants.weights * relation).sum(2)
 
-    amplitude = (fit.amplitude * levels).sqrt()[:, None, None]
-    return report(data, hyper, amplitude, space, ended, fit, chosen.covariance, coefficients)
+    amplitude = (constants.amplitude * levels).sqrt()[:, None, None]
+    found = KernelFit(data, chosen.covariance, space, hyper, levels, ended, constants)
+    return found.report(amplitude, coefficients)
 
 
 def _closed_form(data: Spectrum, shift: torch.Tensor) -> torch.Tensor:
