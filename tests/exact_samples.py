@@ -52,35 +52,6 @@ def dense(samples, B, nugget):
 B = np.array([[1.0, 0.8], [0.8, 1.5]])
 
 
-def check_constant(integrator, shared, tolerance):
-    """A constant beside another integrand."""
-    sizes = (12, 12) if shared else (12, 15)
-    samples = normal(lambda t, x: smooth(0, x) if t else np.full(x.shape[:-1], 0.1), sizes=sizes, shared=shared)
-    found = run(integrator, samples)
-    np.testing.assert_allclose(found.value[:, 0], 0.1, atol=tolerance)
-    assert np.isfinite(found.value).all()
-    assert np.isfinite(found.standard_error).all()
-
-
-def check_repetitions(integrator, tolerance):
-    """That a repetition's results do not depend on how many there are, up to ``tolerance`` standard errors.
-
-    Batched linear algebra rounds differently for other batches, on some processors; `test_integral_engine` has bytes.
-    With hyper-parameters given, rounding is multiplied by condition numbers of 1e5 (``1e-13`` of the standard error).
-    Searches stop where the likelihood is flat, so that rounding moves their ends: inputs that were changed in their
-    last bits moved the estimates by 1e-11 to 5e-6 of their standard errors.
-    """
-    samples = normal(smooth, repetitions=3, sizes=(8, 9))
-    together = run(integrator, samples)
-    for which in (slice(0, 1), slice(2, 3), slice(1, 3), np.array([2, 0, 1, 1, 0])):
-        some = run(integrator, samples.repetition(which))
-        error = together.standard_error[which]
-        assert (np.abs(some.value - together.value[which]) <= tolerance * error).all()
-        np.testing.assert_allclose(some.standard_error, error, rtol=tolerance)
-    apart = np.abs(together.value[:1] - together.value[1:])
-    assert (apart > 10 * tolerance * together.standard_error[:1]).all()  # repetitions differ by more than is allowed
-
-
 def check_defaults(method, otherwise):
     """That the options that exact integrators share have one default, but for those of ``otherwise``."""
     shared = {field.name: field.default for field in fields(FitSettings) if field.init}

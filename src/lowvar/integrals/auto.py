@@ -186,7 +186,7 @@ def kernels_run() -> bool:
 
 
 def methods(samples: Samples, folds: int) -> Iterator[Integrator]:
-    """What is tried: cheap ones first, since a later one has to be better."""
+    """The integrators to try, cheap ones first, since a later one has to be better."""
     largest, smallest, dim = max(samples.sizes), min(samples.sizes), samples.dim
     training = smallest * (folds - 1) / folds
     for order in ORDERS[: orders(samples)]:
@@ -199,7 +199,7 @@ def methods(samples: Samples, folds: int) -> Iterator[Integrator]:
 
 
 def _kernels(samples: Samples) -> Iterator[Integrator]:
-    """Those that need PyTorch."""
+    """Kernel methods to try."""
     from lowvar.integrals.exact.control_functional import control_functional
     from lowvar.integrals.exact.sparse_control_functional import sparse_control_functional
     from lowvar.integrals.exact.vector_valued import vector_valued
@@ -220,7 +220,7 @@ def _kernels(samples: Samples) -> Iterator[Integrator]:
 
 
 def strides(samples: Samples) -> tuple[int, ...]:
-    """Of the first repetition: how far apart the points of each task depend on each other."""
+    """How far apart the points of each task depend on each other, in the first repetition."""
     sets = samples.points[:1] if samples.shared else samples.points
     found = tuple(stride(points[0]) for points in sets)
     return found * samples.tasks if samples.shared else found
@@ -237,7 +237,7 @@ def in_order(samples: Samples, apart: tuple[int, ...]) -> Samples:
 
 
 def kind_of(samples: Samples, exact: bool) -> tuple:
-    """Of one repetition: all that decides what is tried."""
+    """All properties of one repetition that decide which integrators are tried."""
     sets = range(1 if samples.shared else samples.tasks)
     distinct = tuple(len(np.unique(samples.points[t][0], axis=0)) for t in sets)
     grids = tuple(on_grid(samples.points[t][0]) for t in sets)

@@ -15,7 +15,7 @@ UNITS = 8  # rounding allowed in a value, in units in the last place of its prec
 _FEW_BITS = 16  # numbers of no more significant bits, as halves, are taken as exact
 LEVEL = 0.95  # of the intervals
 HALF = float(scipy.stats.norm.isf((1 - LEVEL) / 2))  # half the width of an interval, in known standard errors
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def _single(array: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class IntegralProperties:
-    """What an integrator claims of itself; the contract tests measure all of it.
+    """The properties that an integrator declares; the contract tests measure all of them.
 
     Attributes:
         scores: it needs scores.
@@ -239,11 +239,11 @@ def make(name: str | Callable[..., Integrator], options: Mapping[str, Any]) -> I
     return integrator
 
 
-def of_last_points(function: Callable[[np.ndarray, np.ndarray], Found]) -> Callable[[np.ndarray, np.ndarray], Found]:
+def of_last_points(function: Callable[[np.ndarray, np.ndarray], Result]) -> Callable[[np.ndarray, np.ndarray], Result]:
     """The same function of ``(points, scores)``, which keeps its last result while it is given the same arrays."""
     last: list = []
 
-    def remembered(points: np.ndarray, scores: np.ndarray) -> Found:
+    def remembered(points: np.ndarray, scores: np.ndarray) -> Result:
         if not (last and last[0] is points and last[1] is scores):
             last[:] = points, scores, function(points, scores)
         return last[2]

@@ -20,7 +20,7 @@ REGION, REGION_ERROR = 3.0, 1.5
 
 @dataclass(frozen=True)
 class CrossFit:
-    """What held-out points say.
+    """The values of held-out points, corrected by fits to the others.
 
     Attributes:
         corrected: for each task ``f - g`` at its points, ``(R, m_t)``, ``g`` being a function of mean zero fitted
@@ -174,7 +174,7 @@ def _of(samples: Samples, pairs: Sequence[tuple[int, int]], rows: list) -> Sampl
 
 @dataclass(frozen=True)
 class Verdict:
-    """Of a candidate, ``(R, T)`` each.
+    """The estimates of a candidate and their errors, ``(R, T)`` each.
 
     Attributes:
         value: the estimates.
@@ -198,7 +198,7 @@ def each(averages: list[Average], name: str) -> np.ndarray:
 
 
 def floor(plain: list[Average], rounding: np.ndarray) -> np.ndarray:
-    """What no error can be below, ``(R, T)``: the rounding of the largest value."""
+    """A lower bound of all errors, ``(R, T)``: the rounding of the largest value."""
     return rounding * (np.abs(each(plain, "mean")) + each(plain, "largest"))
 
 

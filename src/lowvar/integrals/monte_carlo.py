@@ -188,7 +188,7 @@ def beyond(terms: np.ndarray, effective: float) -> float:
 
 
 def _mean_excess(excesses: np.ndarray, share: float) -> float:
-    """Of excesses over a threshold, ascending: the mean excess where only this share of them is left."""
+    """The mean excess where only a share of the excesses, ascending, over a threshold is left."""
     return float(excesses.mean()) * min(share, 1.0) ** -float(np.clip(_shape(excesses), 0.0, SHAPE))
 
 
@@ -249,7 +249,7 @@ def worth_of_chain(points: np.ndarray) -> np.ndarray:
 
 
 def worth_of_copies(points: np.ndarray) -> np.ndarray | None:
-    """What resampled points are worth, ``(R,)``: ``m^2 / sum c^2``, where they occur ``c`` times; None without copies.
+    """Effective sizes of resampled points, ``(R,)``: ``m^2 / sum c^2`` for ``c`` copies; None without copies.
 
     References:
         Kish, "Survey Sampling", 1965.
@@ -310,5 +310,5 @@ def stride(points: np.ndarray, limit: float = 6.0, lags: int = 128) -> int:
 
 
 def _ranks(points: np.ndarray) -> np.ndarray:
-    """Of each coordinate, centred; copies share theirs."""
+    """Centred ranks of each coordinate; copies share theirs."""
     return scipy.stats.rankdata(points, axis=1) - (points.shape[1] + 1) / 2

@@ -203,7 +203,7 @@ def _by_point(q: np.ndarray, influence: np.ndarray, residual: np.ndarray, tasks:
 
 
 def effective_sizes(residual: np.ndarray, member: np.ndarray, chain: bool) -> np.ndarray:
-    """What the rows of each task are worth, ``(N, T, K)``: their number, or less (or more) along a chain."""
+    """Effective sizes of the rows of each task, ``(N, T, K)``: their number, or less (or more) along a chain."""
     if not chain:
         shape = len(residual), member.shape[1], residual.shape[2]
         return np.broadcast_to(member.sum(axis=0)[None, :, None], shape)

@@ -60,12 +60,12 @@ def _of_dataset(given: Any) -> dict[str, Any]:
 
 
 def divergences(given: Any) -> tuple[int, int] | None:
-    """How many transitions diverged, and of how many; None where the sampler does not say."""
+    """How many transitions diverged, and of how many; None if none did, or where the sampler does not say."""
     if is_mcmc(given):
         diverging = given.get_extra_fields().get("diverging")
     else:
         diverging = getattr(getattr(given, "sample_stats", None), "diverging", None)
-    return None if diverging is None else (int(np.sum(np.asarray(diverging))), int(np.size(diverging)))
+    return None if diverging is None or not np.any(diverging) else (int(np.sum(diverging)), int(np.size(diverging)))
 
 
 def rows_of(sites: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> tuple[dict, tuple[int, ...]]:
@@ -130,7 +130,8 @@ def arrays(samples: Any, scores: Any, values: Any, chain: bool | None, names: An
             )
         points, slopes = _from_model(samples, scores, model)
         leading = points.ndim - 1
-        notes = _of_divergences(divergences(samples))
+        if found := divergences(samples):
+            notes.append(f"{found[0]} of {found[1]} transitions diverged: the draws may miss a part of the posterior")
     check_chains(points.shape[:leading])
     if leading == 2:
         notes += chain_notes(np.asarray(points))
@@ -148,13 +149,12 @@ def _from_model(samples: Any, scores: Any, model: bool) -> tuple[np.ndarray, np.
         return scores_of(samples)
     if model:
         return scores_of(scores, None, samples)
-    points = np.asarray(scores_of(samples)[0]) if is_mcmc(samples) else None
-    if points is None:
+    if not is_mcmc(samples):
         raise UserError(
             f"scores: with draws by site, give their model, not {kind_of(scores)}; or give the unconstrained "
             "points and their scores as arrays"
         )
-    slopes = np.asarray(scores, float)
+    points, slopes = scores_of(samples)[0], np.asarray(scores, float)
     if slopes.shape != points.shape:
         raise UserError(f"scores: their shape is {slopes.shape}, that of the unconstrained points is {points.shape}")
     return points, slopes
@@ -172,30 +172,21 @@ def _blocks(sites: Mapping[str, Any], scores: Any, leading: int) -> tuple[np.nda
             raise UserError(f"scores: there is none for {key!r}; give one of the same shape for each site of samples")
     for key in scores:
         check_known("site", key, list(sites), where="scores")
-    columns: tuple[list, list] = ([], [])
-    axes = {}
-    for key, value in sites.items():
-        shapes = _shape(value, f"samples[{key!r}]"), _shape(scores[key], f"scores[{key!r}]")
-        if shapes[0] != shapes[1]:
-            raise UserError(f"scores: {key!r} has shape {shapes[1]}, but its samples have {shapes[0]}; they must agree")
-        axes[key] = shapes[0][:leading]
+    columns, axes = [], {}
+    for key in sites:
+        both = tuple(real_array(of[key], f"{name}[{key!r}]") for name, of in (("samples", sites), ("scores", scores)))
+        shape, other = (array.shape for array in both)
+        if shape != other:
+            raise UserError(f"scores: {key!r} has shape {other}, but its samples have {shape}; they must agree")
+        axes[key] = shape[:leading]
         if len(axes[key]) < leading:
             wanted = "(chains, draws, ...)" if leading == 2 else "(m, ...)"
-            raise UserError(f"samples: {key!r} has shape {shapes[0]}; it must be {wanted}")
-        for column, array, name in zip(columns, (value, scores[key]), ("samples", "scores"), strict=True):
-            column.append(real_array(array, f"{name}[{key!r}]").reshape(*axes[key], -1))
+            raise UserError(f"samples: {key!r} has shape {shape}; it must be {wanted}")
+        columns.append([array.reshape(*axes[key], -1) for array in both])
     if len(set(axes.values())) > 1:
         raise UserError(f"samples: sites have different numbers of draws: {axes}")
-    return np.concatenate(columns[0], axis=-1), np.concatenate(columns[1], axis=-1)
-
-
-def _shape(value: Any, name: str) -> tuple[int, ...]:
-    try:
-        return np.shape(value)
-    except ValueError as error:  # a ragged list
-        raise UserError(
-            f"{name}: it is not an array of numbers; give one row for each draw, all of one shape"
-        ) from error
+    points, slopes = (np.concatenate(of, axis=-1) for of in zip(*columns, strict=True))
+    return points, slopes
 
 
 def _refuse_ambiguous(sites: Mapping[str, Any]) -> None:
@@ -208,12 +199,6 @@ def _refuse_ambiguous(sites: Mapping[str, Any]) -> None:
             f"{first[0]} chains of {first[1]} draws, and chain=False if they are {first[0]} draws of "
             "vectors"
         )
-
-
-def _of_divergences(found: tuple[int, int] | None) -> list[str]:
-    if not found or not found[0]:
-        return []
-    return [f"{found[0]} of {found[1]} transitions diverged: the draws may miss a part of the posterior"]
 
 
 def _integrands(values: Any, sites: Mapping[str, Any], axes: tuple[int, ...]) -> tuple[Any, list[str] | None]:
@@ -248,12 +233,6 @@ def _called(function: Callable, rows: dict[str, np.ndarray]) -> Any:
         return function(rows)
     except KeyError as error:
         raise UserError(f"values: the function asks for {error}; the sites are {', '.join(rows)}") from error
-    except UserError:
-        raise
-    except Exception as error:
-        raise UserError(
-            f"values: the function of the sites raised {type(error).__name__}: {error}; it gets a dict of arrays"
-        ) from error
 
 
 def _rows(name: str, array: Any, axes: tuple[int, ...]) -> np.ndarray:

@@ -40,7 +40,7 @@ def seeds(samples):
 
 @cache
 def of_draws(name):
-    """What the integrator makes of ``draws()``, with which several tests compare."""
+    """The integrator's results on ``draws()``, with which several tests compare."""
     samples = draws()
     return built(name).integrate(samples, seeds(samples))
 

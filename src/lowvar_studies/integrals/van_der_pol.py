@@ -126,13 +126,13 @@ def _programs(times, seen):
     def misfit(tolerance, method):
         solution = _solution(times, tolerance, method)
 
-        def of(x):
+        def at(x):
             states = solution(x)
             fine = jnp.all(jnp.isfinite(states))
             z = (jnp.asarray(seen) - jnp.where(fine, states[:, 0], 0)) / NOISE
             return jnp.where(fine, -0.5 * jnp.sum(z * z), _ABSURD)
 
-        return of
+        return at
 
     return jax.jit(misfit(_SAMPLING, "tsit5")), remembered(rowwise(jax.value_and_grad(misfit(_EXACT, "dopri8"))))
 

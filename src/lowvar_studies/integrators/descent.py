@@ -13,7 +13,7 @@ from lowvar_studies.integrators.settings import Descent
 
 
 @dataclass(frozen=True)
-class Estimated:
+class RelationDescent:
     """How ``B = L L'`` is estimated along with the rest (Algorithm 1).
 
     Attributes:
@@ -30,8 +30,8 @@ class Estimated:
 
 
 @dataclass(frozen=True)
-class Descended:
-    """Where the descent ended.
+class DescentResult:
+    """The end of a descent.
 
     Attributes:
         theta: ``(R, G, N, T)`` for ``G = 1`` Gram matrix, or ``(R, T, N, 1)``.
@@ -51,9 +51,9 @@ class Descended:
 
 
 def descend(
-    data: Columns, kernel: Kernel, params: Params, start: np.ndarray, descent: Descent, estimated: Estimated | None,
-    rngs: Sequence[np.random.Generator],
-) -> Descended:  # fmt: skip
+    data: Columns, kernel: Kernel, params: Params, start: np.ndarray, descent: Descent,
+    estimated: RelationDescent | None, rngs: Sequence[np.random.Generator],
+) -> DescentResult:  # fmt: skip
     """Algorithm 2, or with ``estimated`` Algorithm 1.
 
     The objective of a batch is ``sum_t (1 / b_t) sum_j (f_t(x_tj) - g_t(x_tj) - beta_t)^2 + lambda |theta|^2``, and
@@ -116,7 +116,7 @@ def descend(
             trace.append((beta + data.shift)[:, -1])
     residuals = data.mask * (data.predict(gram, theta) @ relation.matrix + beta[:, None]) - observed
     kept = torch.stack(trace, 1) if trace else beta.new_zeros((repetitions, 0))
-    return Descended(theta, beta + data.shift, relation.matrix, residuals, kept, descent.epochs * len(cut.counts))
+    return DescentResult(theta, beta + data.shift, relation.matrix, residuals, kept, descent.epochs * len(cut.counts))
 
 
 class _Relation:

@@ -13,7 +13,7 @@ from lowvar.integrals.kernels import Kernel, Params
 from lowvar.integrals.stacked import numpy, tensor
 from lowvar.registry import declares
 from lowvar_studies.integrators.columns import Columns, columns
-from lowvar_studies.integrators.descent import Descended, Estimated, descend, generators
+from lowvar_studies.integrators.descent import DescentResult, RelationDescent, descend, generators
 from lowvar_studies.integrators.settings import (
     BOREHOLE_B,
     BOREHOLE_B_START,
@@ -95,7 +95,7 @@ def paper_vv(
     if B_rate is not None:
         positive("B_rate", B_rate)
     positive("B_penalty", B_penalty, or_zero=True)
-    estimated = Estimated(B_rate, B_penalty, coasting, B_first)
+    estimated = RelationDescent(B_rate, B_penalty, coasting, B_first)
     return _integrator("paper_vv", tuning, descent, ("B_start", B_start), estimated)
 
 
@@ -140,7 +140,7 @@ def paper_vv_fixed(
 
 
 def _integrator(
-    name: str, tuning: Tuning, descent: Descent, start: tuple[str, float | Sequence], estimated: Estimated | None
+    name: str, tuning: Tuning, descent: Descent, start: tuple[str, float | Sequence], estimated: RelationDescent | None
 ) -> Integrator:
     """Tune, descend, report: both algorithms; ``start`` is an option's name, and ``B`` or where it starts."""
 
@@ -296,7 +296,7 @@ def _closed_form(samples: Samples, kernel: Kernel, params: Params, ridge: float)
     )
 
 
-def integrals(data: Columns, kernel: Kernel, params: Params, ended: Descended) -> Integrals:
+def integrals(data: Columns, kernel: Kernel, params: Params, ended: DescentResult) -> Integrals:
     """Estimates ``beta``; their errors and warnings from the residuals.
 
     The standard error is the root mean square of the residuals over ``sqrt(m_t)``: of the data that were fitted, and

@@ -91,8 +91,8 @@ def relation_of(squares: torch.Tensor, penalty: float) -> torch.Tensor:
 
 
 @dataclass(frozen=True)
-class Found:
-    """Where a search for ``B`` ended.
+class RelationResult:
+    """The end of a search for ``B``.
 
     Attributes:
         B: ``(R, T, T)``.
@@ -108,7 +108,11 @@ class Found:
 
 
 def fit_relation(
-    samples: Samples, chosen: FitSettings, penalty: float, search: Callable[[TaskObjective], Found], length: int
+    samples: Samples,
+    chosen: FitSettings,
+    penalty: float,
+    search: Callable[[TaskObjective], RelationResult],
+    length: int,
 ) -> Integrals:
     """Lengthscales by REML with ``B`` the identity (Appendix D.2), then ``B``, then the constants.
 
@@ -201,7 +205,7 @@ def alternating(
     positive("penalty", penalty)
     whole("sweeps", sweeps, 1)
 
-    def search(problem: TaskObjective) -> Found:
+    def search(problem: TaskObjective) -> RelationResult:
         tasks = problem.member.shape[1]
         B = torch.eye(tasks, dtype=problem.y.dtype, device=problem.y.device).expand(len(problem.y), -1, -1)
         value, inner = problem.best(B)
@@ -217,7 +221,7 @@ def alternating(
                 going = going & (trace[-1 - LOOK_EVERY] - trace[-1] > tolerance * trace[-1])
                 if not going.any():
                     break
-        return Found(B, taken, ~going, torch.stack(trace, 1))
+        return RelationResult(B, taken, ~going, torch.stack(trace, 1))
 
     def integrate(samples: Samples, seeds: np.ndarray) -> Integrals:
         return fit_relation(samples, chosen, penalty, search, sweeps + 1)
@@ -275,7 +279,7 @@ def convex(
     if not deltas or any(not 0 < later < earlier for earlier, later in zip((np.inf, *deltas), deltas, strict=False)):
         raise UserError(f"deltas {list(deltas)}: they must be positive and decrease")
 
-    def search(problem: TaskObjective) -> Found:
+    def search(problem: TaskObjective) -> RelationResult:
         tasks = problem.member.shape[1]
         row, column = torch.tril_indices(tasks, tasks, device=problem.y.device)
         diagonal = row == column
@@ -309,7 +313,7 @@ def convex(
             z, taken, converged = ended.x, taken + ended.steps, ended.converged
             B = factor(z) @ factor(z).mT
             trace.append(problem.best(B)[0])
-        return Found(B, taken, converged, torch.stack(trace, 1))
+        return RelationResult(B, taken, converged, torch.stack(trace, 1))
 
     def integrate(samples: Samples, seeds: np.ndarray) -> Integrals:
         return fit_relation(samples, chosen, penalty, search, len(deltas))

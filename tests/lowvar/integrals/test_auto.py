@@ -58,21 +58,11 @@ def above(threshold):
 
 
 PEAK = (np.exp(-0.5 / 5) / np.sqrt(5)) ** 2  # of exp(-2 |x - 1/2|^2) under N(0, I), d = 2
-# draw, integrand, truth, points, repetitions, chain
+# draw, integrand, truth, points, repetitions, chain; test_auto_coverage.py has targets that are less kind
 CASES = {
-    "banana, a square": (banana, lambda x: x[:, 1] ** 2, 3.25, 200, 60, False),
-    "banana, a probability": (banana, lambda x: 1.0 * (x[:, 1] > 2), above(2.0), 200, 60, False),
-    "funnel, its neck": (funnel, lambda x: x[:, 0] ** 2, 9.0, 200, 40, False),
-    "funnel, heavy": (funnel, lambda x: np.abs(x[:, 1]), np.sqrt(2 / np.pi) * np.exp(9 / 8), 200, 40, False),
-    "t(5), variance": (student, lambda x: x[:, 0] ** 2, 5 / 3, 100, 60, False),
-    "t(5), smooth": (student, lambda x: 1 / (1 + x[:, 0] ** 2), None, 100, 60, False),
     "normal, smooth": (normal(2), lambda x: np.exp(0.3 * x[:, 0]) + x[:, 1] ** 2, np.exp(0.045) + 1, 60, 100, False),
-    "normal, peak": (normal(2), lambda x: np.exp(-2 * ((x - 0.5) ** 2).sum(1)), PEAK, 100, 60, False),
-    "normal, kink": (normal(1), lambda x: np.abs(x[:, 0]), np.sqrt(2 / np.pi), 200, 60, False),
-    "normal, jump": (normal(5), lambda x: 1.0 * (x.sum(1) > 1), scipy.stats.norm.sf(1 / np.sqrt(5)), 50, 100, False),
     "two modes": (mixture, lambda x: x[:, 0], 0.8, 100, 60, False),
     "t(5), few points": (student, lambda x: x[:, 0] ** 2, 5 / 3, 40, 20, False),
-    "a chain": (autoregression, lambda x: x[:, 0] ** 2 + np.sin(x[:, 1]), 1.0, 400, 40, True),
 }
 
 
@@ -81,8 +71,6 @@ CASES = {
 )
 def test_intervals_cover_and_nothing_is_lost_against_monte_carlo(case):
     draw, integrand, truth, m, repetitions, chain = CASES[case]
-    if truth is None:
-        truth = scipy.stats.t(5).expect(lambda z: 1 / (1 + z * z))
     pairs = [draw(np.random.default_rng((hash_of(case), r)), m) for r in range(repetitions)]
     x, scores = (np.stack(of) for of in zip(*pairs, strict=True))
     values = np.stack([integrand(one) for one in x])
@@ -129,19 +117,6 @@ def test_repetitions_of_unlike_kinds_do_not_know_of_each_other():
     assert together.flags["like_a_chain"].tolist() == [False, True]
 
 
-@pytest.mark.long
-def test_more_samples_do_not_make_it_worse():
-    def error(m):
-        x = np.random.default_rng(1).normal(size=(1, m, 3))
-        y = np.exp(0.3 * x[..., 0]) + np.sin(x[..., 1]) + x[..., 2] ** 2
-        found = auto().integrate(Samples((x,), (-x,), (y,), shared=True), np.zeros(1, int))
-        return abs(found.value[0, 0] - np.exp(0.045) - 1), found.standard_error[0, 0]
-
-    few, many = error(300), error(3000)
-    assert many[1] < few[1]
-    assert many[0] < 2 * few[1]
-
-
 def test_wrong_scores_give_monte_carlo_or_are_too_little_wrong_to_tell():
     x = np.random.default_rng(2).normal(size=(20, 500, 2))
     y = x[..., 0] ** 2
@@ -175,20 +150,3 @@ def test_tasks_choose_for_themselves_and_learn_from_each_other():
     values = tuple(np.sin(2 * p[..., 0]) + 3 * t for t, p in enumerate(points))
     ladder = auto().integrate(Samples(points, tuple(-p for p in points), values), np.zeros(2, int))
     assert (np.abs(ladder.value - [0.0, 3.0]) < 4 * ladder.standard_error).all()
-
-
-@pytest.mark.parametrize("m", [3, 4, 7, 12])
-def test_very_few_points(m):
-    x = np.random.default_rng(4).normal(size=(2, m, 3))
-    found = auto().integrate(Samples((x,), (-x,), (x[..., 0],), shared=True), np.zeros(2, int))
-    assert np.isfinite(found.value).all()
-    assert (found.standard_error > 0).all()
-
-
-@pytest.mark.long
-def test_resampled_points_are_worth_the_distinct_ones():
-    rng = np.random.default_rng(10)
-    x = np.stack([rng.normal(size=(50, 1))[rng.integers(50, size=400)] for _ in range(40)])
-    y = 1.0 * (np.sin(9 * x[..., 0]) > 0)
-    found = auto().integrate(Samples((x,), (-x,), (y,), shared=True), np.zeros(40, int))
-    assert (np.abs(found.value[:, 0] - 0.5) < found.half[:, 0]).sum() >= 33

@@ -71,11 +71,11 @@ def test_means_of_a_stan_posterior(model):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"rate": None}, "draws: there is no parameter 'rate'; the model has rate, w"),
-        ({"rat": np.ones((4, 50))}, "draws: unknown parameter 'rat': did you mean 'rate'?"),
-        ({"w": np.ones((4, 50, 3, 2))}, "'w' has shape (4, 50, 3, 2); it must be (m, ...) or (chains, draws, ...), with (2, 3)"),
+        ({"rate": None}, "draws: there is no parameter 'rate'"),
+        ({"rat": np.ones((4, 50))}, "draws: unknown parameter 'rat'"),
+        ({"w": np.ones((4, 50, 3, 2))}, "'w' has shape (4, 50, 3, 2)"),
         ({"rate": np.ones((4, 49))}, "sites have different numbers of draws"),
-        ({"rate": -np.ones((4, 50))}, "draws: chain 0, draw 0: Stan rejects this draw: lb_free: Lower bounded"),
+        ({"rate": -np.ones((4, 50))}, "draws: chain 0, draw 0: Stan rejects this draw"),
         ({"w": np.full((4, 50, 2, 3), np.nan)}, "draws: chain 0, draw 0: the draw is outside its support or not finite"),
     ],
 )  # fmt: skip

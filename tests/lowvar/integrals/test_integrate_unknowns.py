@@ -7,7 +7,6 @@ import scipy.stats
 from samples_of_normal import normal
 
 import lowvar
-from lowvar.errors import UserError
 from lowvar.integrals.base import Samples, make
 from lowvar.integrals.cross_fitting import cross_fit, judge
 from lowvar.integrals.monte_carlo import average, beyond, heavy_tail
@@ -167,37 +166,6 @@ def test_who_vouches_for_the_scores_gets_the_full_gain():
     np.testing.assert_allclose(tested.table[["low", "high"]].to_numpy()[0], tested.value[0] + wide * np.array([-1, 1]))
 
 
-@pytest.mark.parametrize("name", ["exact_scores", "polynomial"])
-def test_only_true_or_false_is_known(name):
-    x = normal()
-    with pytest.raises(UserError, match=name):
-        lowvar.integrate(x, -x, x[:, 0], **{name: "yes"})
-
-
-def test_second_moments_gain_from_the_draws_of_nuts():
-    import jax
-    import numpyro
-    import numpyro.distributions as dist
-
-    rng = np.random.default_rng(3)
-    data, y = rng.normal(size=(40, 2)), rng.normal(size=40)
-
-    def model():
-        p = numpyro.sample("p", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
-        numpyro.sample("y", dist.Normal(data @ p, 1.0), obs=y)
-
-    mcmc = numpyro.infer.MCMC(numpyro.infer.NUTS(model), num_warmup=200, num_samples=400, progress_bar=False)
-    mcmc.run(jax.random.key(1))
-    cov = np.linalg.inv(data.T @ data + np.eye(2))
-    exact = np.diag(cov) + (cov @ data.T @ y) ** 2
-    found = lowvar.integrate(mcmc, values=lambda site: site["p"] ** 2)
-    assert (found.table["gain"] > 20).all()
-    assert (np.abs(found.value - exact) < found.half_width).all()
-    assert not any("exact_scores" in note for note in found.notes)
-    doubted = lowvar.integrate(mcmc, values=lambda site: site["p"] ** 2, exact_scores=False)
-    assert (doubted.table["gain"] <= 1).all()
-
-
 @pytest.mark.parametrize(
     ("more", "said"),
     [({"exact_scores": True}, True), ({"exact_scores": True, "polynomial": True}, False), ({}, False)],
@@ -354,10 +322,3 @@ def test_a_heavy_tail_that_a_control_variate_removes_is_not_noted():
         looked += heavy_tail(x**4, 400) > 0
     assert looked > 0
     assert noted == 0
-
-
-@pytest.mark.filterwarnings("ignore::UserWarning")
-def test_a_density_with_an_edge_is_named():
-    x = np.abs(normal(200))
-    found = lowvar.integrate(x, -x, x[:, 0])
-    assert any("edge" in note for note in found.notes)

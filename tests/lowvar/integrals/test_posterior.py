@@ -155,25 +155,26 @@ def nan_at(chain, draw):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ((draws(), BOUND, "rat"), "values: unknown site 'rat': did you mean 'rate'?"),
-        ((draws(), BOUND, lambda site: site["rat"]), "values: the function asks for 'rat'; the sites are rate, w, twice"),
-        ((draws(), BOUND, draws()["rate"][:3]), "values: axis 0 has 3 entries"),
-        ((draws(), BOUND, {"f": np.ones((4, 59))}), "values: 'f' has shape (4, 59); its first axes must be (4, 60)"),
-        ((draws(), BOUND, {"f": np.array([["a"] * 60] * 4)}), "values: 'f' is of type <U1; it must be real numbers"),
-        ((draws(), BOUND, {"f": 1j * draws()["rate"]}), "values: 'f' is of type complex128; it must be real numbers"),
-        ((nan_at(3, 50), BOUND, "w"), "draws: site 'rate', chain 3, draw 50: the value is outside its support, or not"),
-        ((draws() | {"rate": -draws()["rate"]}, BOUND, "w"), "draws: site 'rate', chain 0, draw 0: the value is outside"),
-        (({"rate": draws()["rate"]}, BOUND, "rate"), "draws: there is no site 'w'; the model draws rate, w"),
-        ((draws(60, 4), BOUND, "rate"), "draws: these are 60 chains of 4 draws; give at least as many draws as chains, with the axes (chains, draws, ...)"),
-        ((draws(), -np.ones((4, 60, 3)), "rate"), "scores: with samples by site, give the model; or, if the samples are"),
-        ((draws(), {"rate": draws()["rate"]}, "rate"), "scores: there is none for 'w'; give one of the same shape"),
+        ((draws(), BOUND, "rat"), "values: unknown site 'rat'"),
+        ((draws(), BOUND, lambda site: site["rat"]), "values: the function asks for 'rat'"),
+        ((draws(), BOUND, draws()["rate"][:3]), "values: "),
+        ((draws(), BOUND, {"f": np.ones((4, 59))}), "values: 'f' has shape (4, 59)"),
+        ((draws(), BOUND, {"f": 1j * draws()["rate"]}), "values: 'f' is of type complex128"),
+        ((draws(), BOUND, {"f": np.ma.masked_greater(draws()["rate"], 4)}), "values: 'f' is masked"),
+        ((nan_at(3, 50), BOUND, "w"), "draws: site 'rate', chain 3, draw 50"),
+        ((draws() | {"rate": -draws()["rate"]}, BOUND, "w"), "draws: site 'rate', chain 0, draw 0"),
+        (({"rate": draws()["rate"]}, BOUND, "rate"), "draws: there is no site 'w'"),
+        ((draws(60, 4), BOUND, "rate"), "draws: these are 60 chains of 4 draws"),
+        ((draws(), -np.ones((4, 60, 3)), "rate"), "scores: with samples by site, give the model"),
+        ((draws(), {"rate": draws()["rate"]}, "rate"), "scores: there is none for 'w'"),
         (({}, BOUND, "rate"), "samples: there are no sites"),
-        ((np.ones((9, 2)), BOUND, np.ones(9)), "scores: a model needs draws by site; give samples as NumPyro's MCMC"),
-        ((np.ones((9, 2)),), "scores: give the gradient of the log density at each sample, an array of the samples' shape"),
-        ((np.ones((9, 2)), np.ones((9, 2)), "rate"), "values: with samples as an array, give an array of the integrand's"),
-        ((draws(1, 2), BOUND, "rate"), "2 points are too few"),
+        (({"a": [[1, 2], [3]]}, {"a": [0.0, 0.0]}, "a"), "samples['a']"),
+        (({"a": np.ma.ones(9)}, {"a": np.ones(9)}, "a"), "samples['a']: the array is masked"),
+        ((np.ones((9, 2)), BOUND, np.ones(9)), "scores: a model needs draws by site"),
+        ((np.ones((9, 2)),), "scores: give the gradient"),
+        ((np.ones((9, 2)), np.ones((9, 2)), "rate"), "values: with samples as an array"),
     ],
-)  # fmt: skip
+)
 def test_mistakes(words, message):
     with pytest.raises(UserError, match=re.escape(message)):
         lowvar.integrate(*words)
@@ -228,12 +229,3 @@ def test_r_hat_is_that_of_arviz():
     arviz = pytest.importorskip("arviz")
     x = np.random.default_rng(0).normal(size=(3, 60, 2)).cumsum(axis=1)
     np.testing.assert_allclose(split_r_hat(x), [float(arviz.rhat(x[..., k])) for k in range(2)], rtol=1e-10)
-
-
-@pytest.mark.parametrize("method", ["auto", "zero_variance"])
-def test_weights_and_a_function_in_place_of_scores_are_refused(method):
-    x = np.ones((9, 2))
-    with pytest.raises(UserError, match=r"weights'?: importance weights are not supported"):
-        lowvar.integrate(x, -x, x[:, 0], method, weights=x[:, 0])
-    with pytest.raises(UserError, match=r"scores are an array too, such as jax.vmap\(jax.grad\(logp\)\)"):
-        lowvar.integrate(x, lambda x: -x, x[:, 0], method)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.stats
 import torch
-from simple_samples import SMOOTH, normal, quadratic, run, smooth
+from simple_samples import SMOOTH, normal, run, smooth
 from torch.func import grad, hessian, vmap
 
 from lowvar.errors import UserError
@@ -12,7 +12,6 @@ from lowvar.integrals.base import Samples
 from lowvar.integrals.monte_carlo import effective_size, monte_carlo
 from lowvar.integrals.regression import decompose, jackknife, moving_sums, regress, regress_long_run
 from lowvar.integrals.zero_variance import monomials, stein_features, zero_variance
-from lowvar_studies.integrators.additive import additive
 
 
 def autoregressive(repetitions, m, rho, seed=0):
@@ -148,7 +147,7 @@ def test_zero_variance_is_exact_for_quadratics_whatever_the_units():
     assert np.abs(run(zero_variance(1), samples).value - exact).max() > 1e-2 * values.std()  # it takes both orders
 
 
-@pytest.mark.parametrize("integrator", [zero_variance(), zero_variance(objective="mcmc", lags=3), additive()])
+@pytest.mark.parametrize("integrator", [zero_variance(), zero_variance(objective="mcmc", lags=3)])
 def test_bias_and_cover(integrator):
     samples = normal(smooth, 1000, (60, 60), seed=2)
     found = run(integrator, samples)
@@ -215,19 +214,6 @@ def test_rounding_is_no_direction_of_a_fit():
 # --- the variance along a chain
 
 
-def test_every_theta_minimises_the_printed_objective():
-    """A.1 with all lags, centred at the residuals' mean: ``(mean of residuals - beta)^2`` for every ``theta``."""
-    z = autoregressive(1, 60, 0.7)[0]
-    f = np.exp(z)
-    for theta in (-3.0, 0.0, 1.7):
-        for beta in (0.0, 2.0):
-            e = f + theta * z  # the control variate is theta times the score
-            centred = e - e.mean()
-            printed = np.mean((e - beta) ** 2)
-            printed += 2 * sum(np.sum(centred[: 60 - s] * centred[s:]) / 60 for s in range(1, 60))
-            np.testing.assert_allclose(printed, (e.mean() - beta) ** 2, atol=1e-12)
-
-
 def test_long_run_least_squares():
     x = autoregressive(2, 50, 0.5)[..., None]
     features = stein_features(monomials(1, 2), x, -x)
@@ -287,75 +273,15 @@ def test_what_the_variance_along_a_chain_is_worth(rho, most):
     assert ratio + 3 * error < most, (ratio, error)
 
 
-# --- additive
-
-
-def test_additive_is_weighted_least_squares():
-    samples = normal(smooth, 2, (20, 35))
-    B = np.array([[1.0, 0.5], [0.5, 2.0]])
-    found = run(additive(B=B), samples)
-    for r in range(2):
-        exponents, blocks = monomials(2, 2), []
-        for t, s in enumerate((1.5, 2.5)):
-            x, scores = samples.points[t][r], samples.scores[t][r]
-            member = np.zeros((len(x), 2))
-            member[:, t] = 1
-            blocks.append(np.column_stack([s * stein_features(exponents, x, scores), member]))
-        design, y = np.concatenate(blocks), np.concatenate([values[r] for values in samples.values])
-        weight = np.sqrt(np.repeat([1 / 20, 1 / 35], [20, 35]))
-        inverse = np.linalg.pinv(weight[:, None] * design)
-        theta = inverse @ (weight * y)
-        np.testing.assert_allclose(found.value[r], theta[-2:], rtol=1e-10)
-        left_out = (y - design @ theta) / (1 - np.diag(design @ (inverse * weight)))
-        expected = np.sqrt((inverse[-2:] * weight) ** 2 @ left_out**2)
-        np.testing.assert_allclose(found.standard_error[r], expected, rtol=1e-10)
-        np.testing.assert_allclose(
-            found.fitted(1, samples.points[1], samples.scores[1])[r], (design @ theta)[20:], rtol=1e-10
-        )
-
-
-def test_additive_errors_at_shared_points():
-    x = np.random.default_rng(3).standard_normal((1000, 40, 2))
-    samples = Samples((x, x), (-x, -x), tuple(smooth(0, x) + t * x[..., 0] for t in range(2)), shared=True)
-    found = run(additive(row_scale="learnt"), samples)
-    inside = (np.abs(found.value - SMOOTH[0]) < 1.96 * found.standard_error).mean(0)
-    assert (inside > 0.9).all(), inside
-    assert (inside < 0.97).all(), inside
-
-
-def test_additive_sees_row_sums_alone():
-    samples = normal(quadratic, 3, (9, 14))
-    related, unrelated = [[0.5, 0.5], [0.5, -2.5]], [[1.0, 0.0], [0.0, -2.0]]
-    found = run(additive(B=related), samples)
-    np.testing.assert_allclose(found.value, [[3, 4]] * 3, rtol=1e-12)
-    np.testing.assert_allclose(run(additive(B=unrelated), samples).value, found.value, rtol=1e-12)
-    assert np.abs(run(additive(), samples).value - [3, 4]).max() > 0.1
-
-
-def test_additive_learns_scales():
-    samples = normal(quadratic, 3, (9, 14))
-    found = run(additive(row_scale="learnt"), samples)
-    np.testing.assert_allclose(found.value, [[3, 4]] * 3, rtol=1e-6)
-    np.testing.assert_allclose(np.abs(found.info["row_scale"]), [[0.5, 1]] * 3, rtol=1e-6)
-    np.testing.assert_allclose(found.info["row_scale"].prod(1), -0.5, rtol=1e-6)
-    apart = run(zero_variance(), normal(quadratic, 3, (9, 14)))
-    assert apart.flags["few_points"].all()  # 6 unknowns for 9 points
-    assert not found.flags["few_points"].any()  # 8 for 23
-
-
 @pytest.mark.parametrize(
-    ("make", "message"),
+    ("make", "argument"),
     [
-        (lambda s: zero_variance(0), "order 0: it must be a whole number"),
-        (lambda s: zero_variance(objective="least"), "unknown objective 'least': did you mean 'least_squares'"),
-        (lambda s: zero_variance(lags=3), "lags 3 of zero_variance: .* for the objective 'mcmc' alone"),
-        (lambda s: run(zero_variance(objective="mcmc", lags=11), s), "lags 11 of zero_variance: at most 10, half"),
-        (lambda s: additive(row_scale="learned"), "unknown row_scale 'learned': did you mean 'learnt'"),
-        (lambda s: run(additive(B=[[1.0]]), s), "B of additive: it must be a symmetric matrix of 2 rows"),
-        (lambda s: run(additive(B=[[1, -1], [-1, 1]]), s), "B of additive: its rows sum to zero"),
-        (lambda s: run(additive(8), s), "40 points for the 46 unknowns of additive, order 8"),
+        (lambda s: zero_variance(0), "order 0"),
+        (lambda s: zero_variance(objective="least"), "objective"),
+        (lambda s: zero_variance(lags=3), "lags 3"),
+        (lambda s: run(zero_variance(objective="mcmc", lags=11), s), "lags 11"),
     ],
 )
-def test_mistakes(make, message):
-    with pytest.raises(UserError, match=message):
+def test_mistakes(make, argument):
+    with pytest.raises(UserError, match=argument):
         make(normal(smooth))

@@ -16,7 +16,7 @@ from lowvar_studies.datasets.prepare import prepare
 from lowvar_studies.integrals import catalogue, ode
 from lowvar_studies.integrals.importance import affine, fitted, posterior_means
 from lowvar_studies.integrals.lotka_volterra import PRIOR_DEVIATION, PRIOR_MEAN, START
-from lowvar_studies.integrals.quadrature import gauss_hermite, trapezoid
+from lowvar_studies.integrals.quadrature import gauss_hermite
 from lowvar_studies.integrals.rowwise import remembered, rowwise
 from lowvar_studies.integrals.van_der_pol import LADDER, by_quadrature, log_evidence
 
@@ -57,19 +57,6 @@ def test_truths_of_normal_targets_by_two_rules(name, options):
         print(name, truth.value[t], np.mean(means), error)
         assert error < 2e-3
         assert abs(np.mean(means) - truth.value[t]) < 5 * error
-
-
-def test_the_borehole_flows_72_8786():
-    np.testing.assert_allclose(catalogue.build("borehole").truth(1).value, [57.9948530303, 72.8786041938], atol=1e-9)
-    wider = catalogue.build("borehole", second_arguments="deviations").truth(1).value
-    np.testing.assert_allclose(wider, [57.9974972066, 72.8819269813], atol=1e-8)
-
-
-def test_south_pairs_functions_with_targets_as_asked():
-    assert catalogue.build("south", variance=1.2).truth(1).value.tolist() == [3, 2.2]
-    np.testing.assert_allclose(catalogue.build("south", variance=1.2, swapped=True).truth(1).value, [3.3, 2])
-    assert catalogue.build("south", variance=1.2).target == (0, 1)
-    assert catalogue.build("south", variance=1.0).one_target
 
 
 @pytest.mark.parametrize(("name", "options"), NORMAL)
@@ -237,11 +224,6 @@ def test_densities_of_transport_maps():
         np.testing.assert_allclose(gap, gap[0], atol=1e-8)
 
 
-def test_rules_are_exact_where_they_should_be():
-    for z, log_weight in (trapezoid(9, 120), gauss_legendre(9, 24, 8)):
-        np.testing.assert_allclose(np.exp(log_weight) @ np.stack([z**0, z**2, np.exp(z)], 1), [1, 1, np.exp(0.5)])
-
-
 def test_the_catalogue():
     assert catalogue.dataset_of("lotka_volterra") == "hudson_bay"
     assert catalogue.dataset_of("lotka_volterra", {"observations": "simulated"}) is None
@@ -269,14 +251,11 @@ OTHER = Prepared({"x": np.zeros((2, 1)), "y": np.zeros(2)}, {"dataset": "sonar",
 @pytest.mark.parametrize(
     ("name", "data", "options", "argument"),
     [
-        ("sout", None, {}, "'south'"),
-        ("south", None, {"varience": 2}, "'variance'"),
-        *(("south", None, {"variance": value}, "variance") for value in (0, float("nan"))),
+        ("south", None, {"variance": 0}, "variance"),
         ("borehole", None, {"second_arguments": "variance"}, "'variances'"),
         ("van_der_pol", None, {}, "lowvar fetch van_der_pol"),
         ("lotka_volterra", OTHER, {}, "hudson_bay"),
         ("van_der_pol", None, {"constants": 3}, "constants"),
-        ("van_der_pol", None, {"observations": "simulate"}, "observations"),
         ("lotka_volterra", None, {"tasks": 3}, "tasks"),
     ],
 )

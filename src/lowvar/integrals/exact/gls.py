@@ -188,7 +188,7 @@ class Rotated:
 
 
 def spectrum_of(matrix: torch.Tensor, y: torch.Tensor) -> Spectrum:
-    """Of ``k0 (R, m, m)`` and values ``(R, m, T)``."""
+    """The eigenvectors of ``k0 (R, m, m)``, and values ``(R, m, T)`` in them."""
     S, U = torch.linalg.eigh(matrix)
     return Spectrum(U, S.clamp(min=0), times(U.mT, y), U.sum(1))
 

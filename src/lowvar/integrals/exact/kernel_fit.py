@@ -250,7 +250,7 @@ def _thinned(data: Stacked) -> Iterator[Stacked]:
 
 
 def _starts(space: Space) -> Iterator[Space]:
-    """With a trend and without: the likelihood may have a maximum for either."""
+    """Starts with a trend and without: the likelihood may have a maximum for either."""
     fixed = space.fixed
     yield space
     if "log_trend" in space.kernel:

@@ -97,7 +97,7 @@ class Space(Batched):
 
     @property
     def lengthscales(self) -> tuple[str, ...]:
-        """Those of the learnt parameters that are lengthscales."""
+        """Names of the lengthscales among the learnt parameters."""
         return tuple(name for name in self.kernel if name.endswith("log_lengthscale"))
 
     def around(self, name: str, sign: int = 0, lengthscale: float = 0.0) -> torch.Tensor:
@@ -166,7 +166,7 @@ class Covariance:
     trend: bool = False
 
     def defaults(self, dim: int) -> dict[str, torch.Tensor]:
-        """Of the parameters, without axes of repetitions."""
+        """Parameters to start from, without axes of repetitions."""
         trend = {"log_trend": torch.zeros(1, dtype=torch.float64)} if self.trend else {}
         return self.kernel.defaults(dim) | trend
 

@@ -184,7 +184,7 @@ def root(matrix: torch.Tensor) -> torch.Tensor:
 
 
 def _amplitude(chosen: FitSettings, data: Stacked, hyper: Hyper) -> torch.Tensor:
-    """Of the process, task by task, by REML from the points that lengthscales were learnt from: ``(R, T)``."""
+    """Amplitudes of the process, ``(R, T)``, by REML from the points that lengthscales were learnt from."""
     matrix, level = chosen.covariance.gram(data, hyper)
     factor = torch.stack([root(one) for one in shifted(matrix, (hyper.nugget * level)[:, None])])
     half = torch.linalg.solve_triangular(
