@@ -13,7 +13,7 @@ from lowvar.integrals.kernels import Kernel, Params
 from lowvar.integrals.stacked import numpy, tensor
 from lowvar.registry import declares
 from lowvar_studies.integrators.columns import Columns, columns
-from lowvar_studies.integrators.descent import DescentResult, RelationDescent, descend, generators
+from lowvar_studies.integrators.descent import DescentResult, RelationDescent, descend, generators, tune
 from lowvar_studies.integrators.settings import (
     BOREHOLE_B,
     BOREHOLE_B_START,
@@ -24,7 +24,6 @@ from lowvar_studies.integrators.settings import (
     fewest,
     relation,
 )
-from lowvar_studies.integrators.tuning import tune
 
 _CONDITION = 1e13  # above it rounding can show
 
