@@ -115,15 +115,15 @@ SEARCHES = [
 ]
 
 OPTIMISERS = [
-    ("row_adam.py", "(1 - b1) / (1 - b1**S)", "(1 - b1)", f"{OS}:rows"),
-    ("row_adam.py", "S, r = -(-N // size), b1 / b2**0.5", "S, r = -(-N // size), b1", f"{OS}:rows"),
-    ("row_adam.py", "(jnp.sqrt(v / (1 - b2**visits)) + eps)", "(jnp.sqrt(v) + eps)", f"{OS}:rows"),
+    ("core/optimizers.py", "(1 - b1) / (1 - b1**S)", "(1 - b1)", f"{OS}:rows"),
+    ("core/optimizers.py", "S, r = -(-N // size), b1 / b2**0.5", "S, r = -(-N // size), b1", f"{OS}:rows"),
+    ("core/optimizers.py", "(jnp.sqrt(v / (1 - b2**visits)) + eps)", "(jnp.sqrt(v) + eps)", f"{OS}:rows"),
     ("smiso.py", "alpha * (mean - step * g)", "mean - alpha * step * g", f"{OS}:smiso"),
     ("smiso.py", "mean + share * (new - old), state.params, new, old)\n        return state._replace(params=mean, written", "mean + 0.98 * share * (new - old), state.params, new, old)\n        return state._replace(params=mean, written", f"{OS}:smiso"),
     ("smiso.py", "share * (noise.weight @ (new - old))", "0.98 * share * (noise.weight @ (new - old))", f"{OS}:smiso"),
-    ("optimizers.py", "lambda u: eta * u", "lambda u: eta**0.5 * u", f"{OS}:schedule"),
-    ("optimizers.py", "m + share * (p + u - m)", "m + share * (p - m)", f"{OS}:average"),
-    ("optimizers.py", "share = (_LATE + 1) / (state.steps + 1 + _LATE)", "share = 1 / (state.steps + 1)", "test_fit_optimum.py:closer or visits"),
+    ("core/optimizers.py", "lambda u: eta * u", "lambda u: eta**0.5 * u", f"{OS}:schedule"),
+    ("core/optimizers.py", "m + share * (p + u - m)", "m + share * (p - m)", f"{OS}:average"),
+    ("core/optimizers.py", "share = (_LATE + 1) / (state.steps + 1 + _LATE)", "share = 1 / (state.steps + 1)", "test_fit_optimum.py:closer or visits"),
     ("torch_optimizers.py", "torch.sqrt(v / (1 - power2))", "torch.sqrt(v)", "test_optimizers.py:path"),
     ("adam.py", "value=0.001)", "value=0.002)", f"{OS}:coasts"),
     ("adam.py", "self._first.mul_(0.9)", "self._first.mul_(1.0)", f"{OS}:coasts"),

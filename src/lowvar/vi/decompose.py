@@ -22,14 +22,13 @@ from lowvar.vi.fit import Fit, completed
 from lowvar.vi.gradient_errors import diagnose, first_batch, reference_points
 from lowvar.vi.guides.amortised import Amortised
 from lowvar.vi.guides.forms import inferred
-from lowvar.vi.models import problem_of, start_of, starts
 from lowvar.vi.record import Run
 from lowvar.vi.rows import of_batch
 from lowvar.vi.run import engine as engines
 from lowvar.vi.run import programs
 from lowvar.vi.run.exact import ExactRun
 from lowvar.vi.run.methods import taking
-from lowvar.vi.settings import DEFAULT, check_arguments, methods_of, solver_of
+from lowvar.vi.settings import DEFAULT, check_arguments, methods_of, problem_of, solver_of, start_of, starts
 
 COMPARED = ("naive", "stl", "cv", "joint", "joint_svrg", DEFAULT)
 _REFERENCE = 2**22  # single-row gradients of the reference for errors

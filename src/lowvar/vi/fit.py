@@ -24,7 +24,6 @@ from lowvar.vi.estimators.base import Estimator
 from lowvar.vi.gain import Optimum
 from lowvar.vi.guides.amortised import Amortised
 from lowvar.vi.judgement import judged, noisy_of
-from lowvar.vi.models import problem_of, start_of, starts
 from lowvar.vi.record import Run
 from lowvar.vi.run import engine as engines
 from lowvar.vi.run.settings import Method
@@ -34,7 +33,10 @@ from lowvar.vi.settings import (
     default_estimator,
     depends_on_batch,
     own_objects,
+    problem_of,
     solver_of,
+    start_of,
+    starts,
 )
 from lowvar.vi.stopping import rule_of
 from lowvar.vi.summary import summary as table_of

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lowvar.core.generator import numpy_generator
+from lowvar.core.keys import numpy_generator
 from lowvar.vi.rows import of_batch
 
 # particles of each of two gradients, 2 to 16: as many as keep particles x data rows of both below the budget

@@ -4,8 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from lowvar.core.generator import numpy_generator
-from lowvar.core.keys import named_key
+from lowvar.core.keys import named_key, numpy_generator
 from lowvar.vi import psis
 from lowvar.vi.gain import Optimum, gain, response, to_optimum
 from lowvar.vi.guides.registry import GUIDES

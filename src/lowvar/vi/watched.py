@@ -10,8 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from lowvar.core.generator import numpy_generator
-from lowvar.core.keys import named_key
+from lowvar.core.keys import named_key, numpy_generator
 from lowvar.core.loop import Reached, Result
 from lowvar.core.optimizers import answer
 from lowvar.errors import UserError, kind_of

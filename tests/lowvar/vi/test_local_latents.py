@@ -13,8 +13,7 @@ from rows_with_latents import counts, effects
 import lowvar
 from lowvar.core.gaussian import independent
 from lowvar.core.keys import named_key
-from lowvar.core.optimizers import optimizer
-from lowvar.core.row_adam import row_adam
+from lowvar.core.optimizers import optimizer, row_adam
 from lowvar.errors import UserError
 from lowvar.vi.batches import iid, reshuffled
 from lowvar.vi.descent import descend
