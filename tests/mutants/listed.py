@@ -147,10 +147,10 @@ DIAGNOSES = [
     ("crossed.py", "(columns * others) - v_int / columns", "(columns * others)", f"{AF}:design"),
     ("crossed.py", "v_int = ss_interaction / (others * (columns - 1))", "v_int = ss_interaction / (others * columns)", f"{AF}:design"),
     ("crossed.py", "(rows - batch_size) / (rows - 1)", "(rows - batch_size) / rows", f"{AF}:batch"),
-    ("psis.py", "float(_psis_khat(weights))", "float(_psis_khat(np.append(weights, np.full(3 * len(weights), weights.min()))))", f"{AF}:khat"),
-    ("psis.py", "float(_psis_khat(weights))", "float(_psis_khat(np.sort(weights)[len(weights) // 2 :]))", f"{AF}:khat"),
-    ("psis.py", "1 - 1 / math.log10(max(draws, 11))", "1 - 0.8 / math.log10(max(draws, 11))", f"{AF}:reliable"),
-    ("psis.py", "shares @ (z - shares @ z) ** 2", "shares @ (z - z.mean(0)) ** 2", f"{AF}:reliable"),
+    ("judgement.py", "float(_psis_khat(weights))", "float(_psis_khat(np.append(weights, np.full(3 * len(weights), weights.min()))))", f"{AF}:khat"),
+    ("judgement.py", "float(_psis_khat(weights))", "float(_psis_khat(np.sort(weights)[len(weights) // 2 :]))", f"{AF}:khat"),
+    ("judgement.py", "1 - 1 / math.log10(max(draws, 11))", "1 - 0.8 / math.log10(max(draws, 11))", f"{AF}:reliable"),
+    ("judgement.py", "shares @ (z - shares @ z) ** 2", "shares @ (z - z.mean(0)) ** 2", f"{AF}:reliable"),
     ("intervals.py", "stdtrit(count - 1,", "stdtrit(10**6,", "intervals.py"),
     ("intervals.py", "sample.std(ddof=1) / np.sqrt(count)", "sample.std() / np.sqrt(count)", "intervals.py"),
     ("intervals.py", "n, 0.5) <= (1 - LEVEL) / 2", "n, 0.5) <= 1 - LEVEL", f"{AF}:ratios"),
@@ -158,9 +158,9 @@ DIAGNOSES = [
     ("intervals.py", "count * ratio - (count - 1) * left_out", "count * ratio - count * left_out", f"{AF}:ratios"),
     ("intervals.py", "- 2 * ab / (a * b)", "- ab / (a * b)", f"{AF}:bootstrap"),
     ("intervals.py", "low, high = np.quantile(t, [tail, 1 - tail]", "low, high = np.quantile(t, [2 * tail, 1 - 2 * tail]", f"{AF}:bootstrap"),
-    ("gain.py", "root - 1, off_se", "0.5 * (root - 1), off_se", "test_fit_optimum.py:known"),
-    ("gain.py", "curvature = np.eye(dim) - (y", "curvature = np.eye(dim) + (y", "test_fit_optimum.py:narrow"),
-    ("gain.py", "guide.scale(params)) ** 2 / 2", "guide.scale(params)) ** 2", f"{AF}:gain"),
+    ("judgement.py", "root - 1, off_se", "0.5 * (root - 1), off_se", "test_fit_optimum.py:known"),
+    ("judgement.py", "curvature = np.eye(dim) - (y", "curvature = np.eye(dim) + (y", "test_fit_optimum.py:narrow"),
+    ("judgement.py", "guide.scale(params)) ** 2 / 2", "guide.scale(params)) ** 2", f"{AF}:gain"),
 ]
 
 INTEGRALS = [

@@ -17,21 +17,20 @@ import numpy as np
 
 from lowvar.core import artifact, npz, schema
 from lowvar.core.gaussian import GAUSSIAN
-from lowvar.core.loop import Reached
 from lowvar.core.schema import at_most, within
 from lowvar.errors import UserError, one_line, require, unknown_name
 from lowvar.registry import label
 from lowvar.vi.estimators import GRADIENT
 from lowvar.vi.estimators.schedules import schedule_of
-from lowvar.vi.gain import Optimum
 from lowvar.vi.guides.amortised import BLOCK, Amortised
 from lowvar.vi.guides.low_rank import LowRank
 from lowvar.vi.guides.registry import GUIDES
+from lowvar.vi.judgement import Optimum
 from lowvar.vi.numpyro.streamed import Streamed
-from lowvar.vi.record import Run
+from lowvar.vi.run import engine as engines
 from lowvar.vi.run.settings import Method, Settings
+from lowvar.vi.run.watched import Ended, Reached, Run
 from lowvar.vi.settings import holds_data, problem_of, start_of, starts
-from lowvar.vi.watched import Ended
 
 _MOST = 2**31 - 1  # of a count: steps and rows are numbered by 32-bit integers
 _LONGEST = 400  # characters of a message
@@ -542,12 +541,8 @@ def _check_own(where, saved, estimator, own) -> None:
 
 def _engine(problem, method, solver, saved):
     """The engine of the run."""
-    from lowvar.vi.run import engine as engines
-    from lowvar.vi.run.exact import ExactRun
-
     if solver.batch_size > problem.N:
         raise UserError(f"batches of {solver.batch_size} out of {problem.N} rows")
     return engines.build(
-        problem, method, solver, seed=saved.seed, name=saved.name, starts=starts(problem),
-        engine=lambda *args: ExactRun(*args, num_steps=saved.num_steps),
+        problem, method, solver, seed=saved.seed, name=saved.name, starts=starts(problem), num_steps=saved.num_steps,
     )  # fmt: skip

@@ -5,9 +5,12 @@ mapped steps. Both draw the same noise.
 """
 
 import contextlib
+import inspect
+import math
 import os
 from collections.abc import Callable
-from functools import cache, partial
+from dataclasses import replace
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -16,24 +19,25 @@ import jax.numpy as jnp
 import numpy as np
 
 from lowvar.core.gaussian import GAUSSIAN
-from lowvar.core.keys import named_key
-from lowvar.core.loop import ArrayEngine, geometric
+from lowvar.core.keys import named_key, numpy_generator
+from lowvar.core.loop import Runs, geometric
 from lowvar.core.optimizers import answer
 from lowvar.errors import UserError
 from lowvar.vi.batches import BATCHES
+from lowvar.vi.descent import descents, make_estimator, make_solver
+from lowvar.vi.estimators import GRADIENT, OWN
 from lowvar.vi.estimators.following import following
 from lowvar.vi.gradient_errors import measurer
+from lowvar.vi.judgement import elbo
 from lowvar.vi.rows import of_batch
 from lowvar.vi.run import programs
-from lowvar.vi.run.methods import descents, make_estimator, make_solver
-from lowvar.vi.run.pilot import with_pilot
 from lowvar.vi.sampler import sampler
 
 _READ = 2**22  # bytes of a table, above which mapped runs would read more than caches hold
 _SHARE = 0.8  # of the memory, for tables
 
 
-class VariationalEngine(ArrayEngine):
+class VariationalEngine(Runs):
     """The runs of one method: ``len(step_sizes) x repetitions`` of them, as one array program.
 
     The state is a list of parts, each mapped over some step sizes and repetitions. A part has all runs; or one
@@ -47,21 +51,22 @@ class VariationalEngine(ArrayEngine):
         solver: the ``Settings``.
         keys: a JAX key for the noise of each repetition.
         starts: initial parameters, NumPy arrays ``{"mu": (repetitions, dim), ...}``.
+        num_steps: updates of the single run of a fit, whose last epoch may be partial, and whose epochs all begin with
+            ``begin_epoch``. If not given, epochs are whole.
 
     Attributes:
-        cuts: whether the last epoch of a run may be partial.
+        whole: the number of complete epochs of a fit's run, infinite without ``num_steps``.
 
     Raises:
         UserError: the runs' tables exceed the memory.
     """
 
-    cuts = False
-
-    def __init__(self, problem, make_solver, solver, keys, starts):
+    def __init__(self, problem, make_solver, solver, keys, starts, num_steps: int | None = None):
         self.problem, self.solver, self.keys, self.starts = problem, solver, keys, starts
         self.backend = problem.backend
         self.batches = BATCHES[solver.batches](problem.N, solver.batch_size)
         self.steps = self.batches.steps
+        self.num_steps, self.whole = num_steps, math.inf if num_steps is None else num_steps // self.steps
         self._of_steps = of_batch(problem, solver.batch_size)
         self._make_solver = partial(make_solver, self._of_steps)
         self.sampler = self.sampler_of(solver.particles)
@@ -77,7 +82,6 @@ class VariationalEngine(ArrayEngine):
         self._made: list[Any] = []
         self._program = cache(self._make_program)
         self._measurer = cache(partial(measurer, self))
-        self._elbos = self._make_elbos()
 
     def sampler_of(self, particles: int):
         """A sampler of batches with ``particles`` particles."""
@@ -99,11 +103,12 @@ class VariationalEngine(ArrayEngine):
     def _make_program(self, particles):
         """``(part, settings, keys, first, count) -> part``: ``count`` epochs, with ``particles`` particles."""
         sampler = self.sampler_of(particles)
-        self._made.append(programs.program(self.problem, sampler, self._make_solver(sampler), self.cuts))
+        cuts = self.num_steps is not None
+        self._made.append(programs.program(self.problem, sampler, self._make_solver(sampler), cuts))
         return self._made[-1]
 
     def close(self):
-        """As in ``Engine``."""
+        """As in ``Runs``."""
         for program in self._made:
             program.close()
 
@@ -146,7 +151,7 @@ class VariationalEngine(ArrayEngine):
 
     def first(self, solver) -> Callable[[Any], Any]:
         """``params -> state`` of one run before the first epoch."""
-        return solver.init
+        return solver.init if self.num_steps is None else getattr(solver, "idle", solver.init)
 
     def init(self):
         """The state of all runs before the first epoch."""
@@ -162,8 +167,23 @@ class VariationalEngine(ArrayEngine):
 
     def advance(self, state, first: int, count: int):
         """The state ``count`` epochs after epoch ``first``; with ``count`` 0, only compiles the programs of the run."""
-        parts = zip(state, self.parts, strict=True)
-        return [self._advance_part(one, *which, first, count) for one, which in parts]
+        end = first + count
+        complete = min(end, self.whole) - first
+        if complete or (not count and self.whole):
+            parts = zip(state, self.parts, strict=True)
+            state = [self._advance_part(one, *which, first, complete) for one, which in parts]
+        if end > self.whole:
+            state = self.cut(state, end - 1, 0, self.num_steps - (end - 1) * self.steps)
+        self.backend.wait(state)
+        return state
+
+    def cut(self, state, epoch: int, first: int, last: int):
+        """The state after the steps ``first`` to ``last - 1`` of an epoch."""
+        moved = []
+        for part, (sizes, repetitions) in zip(state, self.parts, strict=True):
+            program = self._program(self.particles(epoch, part))
+            moved.append(program.cut(part, self._settings(sizes), self.keys[repetitions], epoch, first, last))
+        return moved
 
     def _advance_part(self, part, sizes, repetitions, first, count):
         fixed = self._settings(sizes), self.keys[repetitions]
@@ -190,17 +210,26 @@ class VariationalEngine(ArrayEngine):
             return sorted({self._even(particles) for particles in self.at(1.0).estimator.sizes})
         return sorted({self.particles(epoch) for epoch in range(self.solver.epochs)}, reverse=True)
 
-    def _make_elbos(self):
-        """``state -> (ELBOs, standard errors)``, nats; with held-out rows also test log-likelihoods, nats per row.
+    @cached_property
+    def elbos(self) -> Callable[[Any], tuple[np.ndarray, ...]]:
+        """``params -> (ELBOs, standard errors)``, nats; with held-out rows also test log-likelihoods, nats per row.
 
-        Each has shape ``(step sizes, repetitions)``.
+        Each has shape ``(step sizes, repetitions)``, as the leading axes of parameters. That of a fit's run is the
+        program that its k-hat uses, with draws of NumPy: programs for them would be a tenth of a first fit's time.
         """
         problem, backend = self.problem, self.backend
+        samples, key = (self.solver.elbo_samples, problem.noise_dim), named_key(0, "elbo", problem.name)
+        if self.num_steps is not None:
+            value, drawn = elbo(problem), numpy_generator(key).standard_normal(samples)
+            own = backend.asarray(drawn.astype(problem.dtype))
+            return lambda params: tuple(
+                np.full((1, 1), one) for one in value(backend.tree_map(lambda leaf: leaf[0, 0], params), own)
+            )
         test = getattr(problem, "held_out", None) is not None
         eps = None
         if problem.exact_elbo is None or test:
             # common particles at every evaluation reduce the noise of differences along a run
-            eps = backend.asarray(self.elbo_noise((self.solver.elbo_samples, problem.noise_dim)))
+            eps = backend.asarray(np.asarray(jax.random.normal(key, samples, problem.dtype)))
 
         def values(params):
             elbo = problem.elbo(params, eps if problem.exact_elbo is None else None)
@@ -210,16 +239,11 @@ class VariationalEngine(ArrayEngine):
         def compute(params):
             return backend.map(values, backend.tree_map(lambda leaf: leaf.reshape(-1, leaf.shape[-1]), params))
 
-        def of_part(part):
-            params = answer(part)
+        def of_part(params):
             shape = next(iter(params.values())).shape[:2]
             return tuple(values.reshape(shape) for values in backend.to_numpy(tuple(compute(params))))
 
-        return lambda state: tuple(map(self._together, zip(*map(of_part, state), strict=True)))
-
-    def elbo_noise(self, shape) -> np.ndarray:
-        """The particles of all ELBOs of the runs, ``(S, noise_dim)``."""
-        return np.asarray(jax.random.normal(named_key(0, "elbo", self.problem.name), shape, self.problem.dtype))
+        return of_part
 
     def _together(self, parts):
         """Joins arrays of the parts, each ``(step sizes, repetitions, ...)``."""
@@ -229,9 +253,13 @@ class VariationalEngine(ArrayEngine):
         return joined
 
     def measure(self, state, position: int) -> dict[str, np.ndarray]:
-        """The trace's columns at an epoch, each ``(step sizes, repetitions)``; see: lowvar schema --page."""
+        """The trace's columns at an epoch, each ``(step sizes, repetitions)``; see: lowvar schema --page.
+
+        They are about the average of the iterates, where there is one, but for those of a fit: see ``Watch.result``.
+        """
+        elbos = [self.elbos(answer(part) if self.num_steps is None else part.params) for part in state]
         names: tuple[str, ...] = ("elbo", "elbo_se", "test_log_likelihood")
-        values: dict[str, np.ndarray] = dict(zip(names, self._elbos(state), strict=False))
+        values: dict[str, np.ndarray] = dict(zip(names, map(self._together, zip(*elbos, strict=True)), strict=False))
         values["state_bytes"] = self._together([_bytes_of_runs(part) for part in state])
         if self._review:
             for name in ("particles", "taken"):
@@ -316,8 +344,8 @@ def start_params(problem, kind: str, seed: int, name: str, repetitions: int):
 
 
 def build(
-    problem, method, solver, *, seed: int, name: str, starts=None, engine: Callable[..., Any] = VariationalEngine
-):
+    problem, method, solver, *, seed: int, name: str, starts=None, num_steps: int | None = None
+) -> VariationalEngine:  # fmt: skip
     """The engine of a method on a problem.
 
     Args:
@@ -327,7 +355,7 @@ def build(
         seed: the experiment's.
         name: the problem's name, from which the keys of noise and starts derive.
         starts: initial parameters, ``{"mu": (repetitions, dim), ...}``; by default the solver's ``initial``.
-        engine: the engine's class, or a function of the same arguments.
+        num_steps: of the single run of a fit.
     """
 
     def pilot(make, settings):
@@ -341,20 +369,12 @@ def build(
     keys = noise_keys(seed, name, solver.repetitions)
     if starts is None:
         starts = start_params(problem, solver.initial, seed, name, solver.repetitions)
-    return engine(problem, partial(make_solver, method, solver), solver, keys, starts)
+    return VariationalEngine(problem, partial(make_solver, method, solver), solver, keys, starts, num_steps)
 
 
 def follow(
-    problem,
-    methods,
-    leader: str,
-    solver,
-    *,
-    seed: int,
-    name: str,
-    starts=None,
-    engine: Callable[..., Any] = VariationalEngine,
-):
+    problem, methods, leader: str, solver, *, seed: int, name: str, starts=None, num_steps: int | None = None
+):  # fmt: skip
     """The engine of the leader's run, along which all estimators update their state; and these estimators by name.
 
     Args:
@@ -365,7 +385,7 @@ def follow(
         seed: the experiment's.
         name: the problem's name, from which the keys of noise and start derive.
         starts: as for ``build``.
-        engine: as for ``build``.
+        num_steps: as for ``build``.
     """
     parts = {}
 
@@ -375,7 +395,9 @@ def follow(
 
     if starts is None:
         starts = start_params(problem, solver.initial, seed, name, solver.repetitions)
-    return engine(problem, make, solver, noise_keys(seed, name, solver.repetitions), starts), parts
+    return VariationalEngine(
+        problem, make, solver, noise_keys(seed, name, solver.repetitions), starts, num_steps
+    ), parts  # fmt: skip
 
 
 def memory() -> int:
@@ -385,3 +407,56 @@ def memory() -> int:
     with contextlib.suppress(OSError, ValueError):
         return min(total, int(limit.read_text()))
     return total
+
+
+_PER_DECADE = 12  # moments at which it is read
+
+
+def with_pilot(method, problem, solver, build):
+    """The method, with the ``variances`` that its estimator needs; if the pilot diverges, those from before.
+
+    Args:
+        method: a ``Method``.
+        problem: an objective.
+        solver: the run's ``Settings``.
+        build: ``(make_solver, solver) -> engine``, with a start and noise of the pilot's own.
+
+    Raises:
+        UserError: several step sizes, whose variances would differ.
+    """
+    if method.factory in OWN:
+        return method
+    stated = {name: one.default for name, one in inspect.signature(GRADIENT.get(method.factory)).parameters.items()}
+    stated |= method.options
+    if stated.get("variances", ()) is not None:  # it does not need them, or has them
+        return method
+    if len(solver.step_sizes) > 1:
+        raise UserError(
+            f"{method.estimator}: {len(solver.step_sizes)} step sizes; its pilot run measures the variances of one. "
+            "Give one step size, or a method for each"
+        )
+    if isinstance(stated["pilot"], bool) or not isinstance(stated["pilot"], int) or stated["pilot"] < 2:
+        return method  # the estimator rejects it
+    alone = {"particles": stated["pilot"], "noise": "iid", "repetitions": 1, "diagnostics": None}
+    settings = replace(solver, **alone, per_decade=_PER_DECADE)
+
+    def make_solver(problem, sampler):
+        adaptive = GRADIENT.get("mlmc_adaptive")
+        return descents(adaptive(problem, sampler.batches, stated["pilot"], stated["base"]), settings, sampler)
+
+    pilot = build(make_solver, settings)
+    state, done, found, taken = pilot.init(), 0, [], 0.0
+    for stop in [1, *(one for one in pilot.stops if one > 1)]:
+        state, done = pilot.advance(state, done, stop - done), stop
+        measured = {name: float(value.mean()) for name, value in pilot.backend.to_numpy(state[0].estimator).items()
+                    if name in ("V_0", "spread", "taken")}  # fmt: skip
+        taken = measured["taken"]
+        if done == 1:
+            found.append((0, measured["V_0"]))
+        if (step := done * pilot.steps - 1) > 0:
+            found.append((step, measured["spread"]))  # of this step alone: a running mean would lag behind the fall
+    lost = next((n for n, (_, V) in enumerate(found) if not (np.isfinite(V) and V > 0)), len(found))
+    if lost < 2:  # the run itself will diverge, and its trace will say so
+        return method
+    options = {**method.options, "variances": found[:lost], "pilot_taken": round(taken)}
+    return replace(method, options=options)
