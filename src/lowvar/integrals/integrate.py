@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import scipy.stats
 
-from lowvar.core.inputs import check_order, names_in
+from lowvar.core.frames import check_order, names_in
 from lowvar.errors import UserError, whole
 from lowvar.integrals import INTEGRAL
 from lowvar.integrals.base import FLAGS, HALF, LEVEL, Integrals, Integrator, make

@@ -24,7 +24,6 @@ from lowvar.vi.guides.amortised import Amortised
 from lowvar.vi.guides.forms import inferred
 from lowvar.vi.rows import of_batch
 from lowvar.vi.run import engine as engines
-from lowvar.vi.run import programs
 from lowvar.vi.run.watched import Run
 from lowvar.vi.settings import DEFAULT, check_arguments, methods_of, problem_of, solver_of, start_of, starts
 
@@ -346,7 +345,7 @@ def _filled(runs, params):
 
     nowhere = optax.GradientTransformation(lambda params: (), stay)  # type: ignore[arg-type]
     still = descend(runs.at(1.0).estimator, runs.sampler, nowhere)
-    return programs.one_epoch(still, runs.keys[0], params)().estimator
+    return engines.one_epoch(still, runs.keys[0], params)().estimator
 
 
 def _carried(runs, parts, memory, params, problem):
@@ -378,7 +377,7 @@ def _times(runs, parts, params) -> dict[str, np.ndarray]:
     epochs = {}
     for name, estimator in parts.items():
         solver = descend(estimator, runs.sampler, runs.at(1e-12).optimizer)
-        epochs[name] = programs.one_epoch(solver, runs.keys[0], params)
+        epochs[name] = engines.one_epoch(solver, runs.keys[0], params)
         epochs[name]()
 
     def seconds(epoch, repeats):

@@ -12,7 +12,6 @@ import numpy as np
 import optax
 
 from lowvar.core.gaussian import GAUSSIAN
-from lowvar.core.inputs import check_index
 from lowvar.core.keys import named_key
 from lowvar.core.optimizers import OPTIMIZERS
 from lowvar.core.rows import in_files
@@ -58,7 +57,9 @@ def problem_of(model, data, *, streams: bool = False, **start):
         start["guide"], start["init"] = from_autoguide(start["guide"], model, start.get("init"), of_params)
     if holds_data(model):
         return model.problem(data, **start)
-    if isinstance(data, Mapping):
+    if isinstance(data, Mapping) and any(hasattr(one, "iloc") for one in data.values()):
+        from lowvar.core.frames import check_index
+
         check_index(data)
     source, others = in_files(data) if streams else (None, {})
     return from_numpyro(model, data, **start) if source is None else from_files(model, source, others, **start)

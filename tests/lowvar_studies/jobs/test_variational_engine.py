@@ -108,7 +108,7 @@ def test_tables_that_do_not_fit_are_refused_before_anything_starts(monkeypatch):
 
     state = build("joint")._state_bytes()
     assert state > 2 * 4 * 2 * DIM * 8  # two epochs of four vectors, two blocks
-    monkeypatch.setattr(engine.VariationalEngine, "init", never)
+    monkeypatch.setattr(engine.VariationalEngine, "_parts", never)
     monkeypatch.setattr(engine, "_SHARE", 0.8)
     there = int(4 * state / 0.8)
     monkeypatch.setattr(engine, "memory", lambda: there - 8)

@@ -15,7 +15,7 @@ from numpyro.distributions import biject_to
 from numpyro.distributions.util import sum_rightmost
 from numpyro.primitives import Messenger
 
-from lowvar.core.inputs import rounded
+from lowvar.core.precision import rounded
 from lowvar.core.rows import USE_OF_PARQUET, Parquet, native, of_numbers
 from lowvar.errors import UserError, kind_of, one_line
 

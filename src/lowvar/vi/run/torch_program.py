@@ -14,7 +14,7 @@ import numpy as np
 from lowvar.core.gaussian import GAUSSIAN
 from lowvar.core.torch import traced
 from lowvar.vi.batches import BATCHES
-from lowvar.vi.run.programs import NOISE, REPETITIONS, RUNS, draw, mapped
+from lowvar.vi.run.engine import NOISE, REPETITIONS, RUNS, draw, mapped
 from lowvar.vi.sampler import Noise
 from lowvar.vi.sampler import sampler as make_sampler
 
@@ -77,7 +77,7 @@ class Epochs:
 
     @staticmethod
     def one_epoch(solver, key, params):
-        """See ``programs.one_epoch``."""
+        """See ``engine.one_epoch``."""
         problem = solver.estimator.problem
         run = Epochs(problem, solver.sampler, lambda setting: solver)
         state = jax.tree.map(lambda leaf: leaf[None, None], solver.init(params))
