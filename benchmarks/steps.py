@@ -162,12 +162,7 @@ def ours(name: str, methods: dict, problem, settings, size: str) -> Case:
     estimator, options, own = methods[name]
     engine = build(problem, Method(estimator, options), replace(settings, **own), seed=0, name=problem.name)
 
-    def advance(state, done, count):
-        state = engine.advance(state, done, count)
-        engine.wait(state)
-        return state
-
-    return lasting(name, advance, engine.init(), engine.steps, size)
+    return lasting(name, engine.advance, engine.init(), engine.steps, size)
 
 
 def numpyros(model, arrays: dict, settings, size: str) -> Case:

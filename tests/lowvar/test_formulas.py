@@ -12,8 +12,7 @@ from lowvar.integrals.cross_fitting import cross_fitted
 from lowvar.integrals.monte_carlo import average, student
 from lowvar.vi import crossed as D
 from lowvar.vi.estimators.base import Properties, stateless
-from lowvar.vi.gain import gain, response, to_optimum
-from lowvar.vi.psis import good, khat, spread
+from lowvar.vi.judgement import gain, khat, khat_limit, response, spread, to_optimum
 
 
 class Cells:
@@ -93,9 +92,9 @@ def test_khat_is_the_shape_of_the_tail(S, tail):
 
 
 def test_reliable_weights_and_their_moments():
-    assert good(100) == 0.5
-    assert good(1000) == pytest.approx(2 / 3)
-    assert good(10**6) == 0.7
+    assert khat_limit(100) == 0.5
+    assert khat_limit(1000) == pytest.approx(2 / 3)
+    assert khat_limit(10**6) == 0.7
     rng = np.random.default_rng(0)
     logs, z = rng.normal(size=50), rng.normal(size=(50, 2))
     share = np.exp(logs) / np.exp(logs).sum()

@@ -41,14 +41,14 @@ elif fault == "cancel" and first:
 elif fault == "hang" and first:
     from lowvar.core import loop
 
-    save = loop._save
+    save = loop.Checkpoint.save
 
-    def save_and_hang(engine, path, *more):
-        save(engine, path, *more)
-        shutil.copy(path, place / "checkpoint.npz")
+    def save_and_hang(self, state, at):
+        save(self, state, at)
+        shutil.copy(self._path, place / "checkpoint.npz")
         time.sleep(10_000)
 
-    loop._save = save_and_hang
+    loop.Checkpoint.save = save_and_hang
     words += ["--checkpoint-every", "0"]
 
 from lowvar.cli import main  # noqa: E402

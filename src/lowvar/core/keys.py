@@ -44,3 +44,14 @@ def _folded_in(seed: int, data: int) -> np.ndarray:
             y = ((y << shift | y >> (32 - shift)) & _WORD) ^ x
         x, y = (x + keys[(group + 1) % 3]) & _WORD, (y + keys[(group + 2) % 3] + group + 1) & _WORD
     return np.array([x, y], np.uint32)
+
+
+def numpy_generator(key: jax.Array) -> np.random.Generator:
+    """NumPy's generator with a JAX key as its seed: its draws compile no program, which takes JAX half a second.
+
+    >>> key = jax.random.key(0)
+    >>> bool(numpy_generator(key).random() == numpy_generator(key).random())
+    True
+    """
+    typed = jax.dtypes.issubdtype(key.dtype, jax.dtypes.prng_key)
+    return np.random.default_rng(np.asarray(jax.random.key_data(key) if typed else key))

@@ -1,8 +1,8 @@
-"""The loop: advance, measure, checkpoint, and resume from a checkpoint with identical results."""
+"""The loop of a run with its hooks, and the runs of a job: measured, saved, and resumed with identical results."""
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,64 +16,262 @@ _SAVING = 20  # seconds of work for each second of saving
 _CHUNK_SECONDS = 2.0  # between opportunities to write a checkpoint; does not affect the results
 
 
-@dataclass(frozen=True)
-class Result:
-    """The result of a run.
+class Hook:
+    """What accompanies a run, between its steps; a subclass has the methods that it needs.
 
-    Attributes:
-        trace: a row per run and stop; see: lowvar schema --page.
-        timing: a row per stop: seconds.
-        params: final parameters of the runs, arrays by name.
-        state: final state of the solver, for all runs.
-        reached: where the run stands, from which another one can continue.
+    A position ``at`` is an epoch, an iteration, or another count.
     """
 
-    trace: Any
-    timing: Any
-    params: dict[str, np.ndarray]
-    state: Any
-    reached: "Reached"
+    def compiled(self, at: int, seconds: float) -> None:
+        """The run's programs were compiled; it begins at a position."""
+
+    def moved(self, at: int, count: int, seconds: float) -> None:
+        """The run passed ``count`` positions, in so many seconds, and stands at ``at``."""
+
+    def halts(self) -> bool:
+        """Whether the run is to end where it stands; asked every few seconds."""
+        return False
+
+    def stopped(self, state: Any, at: int, halted: bool) -> None:
+        """The run is at a stop, or ``halted`` between stops."""
+
+    def ends(self, state: Any, at: int) -> bool:
+        """Whether the run is to end at this stop; asked once ``stopped`` of all hooks was called."""
+        return False
+
+    def rests(self, state: Any, at: int) -> None:
+        """The run goes on from here."""
 
 
-@dataclass(frozen=True)
-class Reached:
-    """The measured part of a run.
+def run(
+    step: Callable[[Any, int, int], Any], state: Any, stops: Sequence[int], hooks: Sequence[Hook], at: int | None = None
+) -> tuple[Any, int]:
+    """Advances a state from stop to stop, to the last one or to where a hook ends the run.
+
+    Args:
+        step: ``(state, first, count) -> state`` at ``first + count``, once it is computed; it may reuse the memory of
+            the state that it is given. A count of 0 compiles and changes nothing.
+        state: the first one.
+        stops: positions, ascending.
+        hooks: called in this order.
+        at: the position of ``state``, of which a stop has passed; None for a run that begins.
+
+    Returns:
+        The last state, and its position.
+    """
+    done, chunk, timed = at or 0, 1, _timed(step)
+    state, seconds = timed(state, done, 0)
+    for hook in hooks:
+        hook.compiled(done, seconds)
+    for stop in stops:
+        if at is not None and stop <= at:
+            continue
+        while done < stop and not any(hook.halts() for hook in hooks):
+            count = min(chunk, stop - done)
+            state, seconds = timed(state, done, count)
+            done += count
+            if seconds > _CHUNK_SECONDS:
+                chunk = max(1, chunk // 2)
+            elif seconds < _CHUNK_SECONDS / 2:
+                chunk *= 2
+            for hook in hooks:
+                hook.moved(done, count, seconds)
+            if done < stop:
+                for hook in hooks:
+                    hook.rests(state, done)
+        for hook in hooks:
+            hook.stopped(state, done, done < stop)
+        if done < stop or any(hook.ends(state, done) for hook in hooks):
+            break
+        if done < stops[-1]:
+            for hook in hooks:
+                hook.rests(state, done)
+    return state, done
+
+
+def _timed(step):
+    """``step``, which also returns the seconds that it took."""
+
+    def timed(*args):
+        start = time.perf_counter()
+        state = step(*args)
+        return state, time.perf_counter() - start
+
+    return timed
+
+
+def geometric(end: int, per_decade: int = 12) -> list[int]:
+    """Positions at which runs are measured: the start, the end, and a geometric grid between.
+
+    >>> geometric(20, per_decade=3)
+    [0, 1, 2, 5, 10, 20]
+    """
+    grid = np.round(10 ** np.arange(0, np.log10(max(end, 1)) + 1 / per_decade, 1 / per_decade)).astype(int)
+    return sorted({0, end, *(int(e) for e in grid if e < end)})
+
+
+# --- hooks -----------------------------------------------------------------------------------------------------------
+
+
+class Record(Hook):
+    """Measurements at stops, and the seconds of the steps up to there.
+
+    Args:
+        measure: ``(state, position) -> arrays by name``, of fixed shapes.
+        stops: the positions that are measured, besides the one where a run halts.
+        finished: ``state -> bool``: whether the run can end at this stop.
 
     Attributes:
-        stops: the positions that were measured, ascending; the last is the end of the run.
-        measured: the measurements there, arrays by name, with the stops as leading axis.
+        at: the positions that were measured, ascending.
+        measured: the measurements there.
+        laps: seconds of all steps up to there.
+        total: seconds of all steps.
+        compile: seconds of compilation.
     """
 
-    stops: list[int]
-    measured: dict[str, np.ndarray]
+    def __init__(self, measure, stops: Sequence[int], finished: Callable[[Any], bool] = lambda state: False):
+        self._measure, self._stops, self._finished = measure, frozenset(stops), finished
+        self.at: list[int] = []
+        self.measured: list[dict[str, np.ndarray]] = []
+        self.laps: list[float] = []
+        self.total, self.compile = 0.0, 0.0
 
-    def up_to(self, position: int, stops: list[int]) -> "Reached":
-        """The measurements at those of ``stops`` that are not behind ``position``."""
-        kept = [i for i, stop in enumerate(self.stops) if stop <= position and stop in stops]
-        return Reached([self.stops[i] for i in kept], {name: of[kept] for name, of in self.measured.items()})
+    def compiled(self, at, seconds):
+        """Adds the seconds."""
+        self.compile += seconds
+
+    def moved(self, at, count, seconds):
+        """Adds the seconds."""
+        self.total += seconds
+
+    def stopped(self, state, at, halted):
+        """Measures, once at each position."""
+        if (halted or at in self._stops) and (not self.at or at > self.at[-1]):
+            self.measured.append(self._measure(state, at))
+            self.at.append(at)
+            self.laps.append(self.total)
+
+    def ends(self, state, at):
+        """Whether the run is finished."""
+        return self._finished(state)
+
+    def stacked(self) -> dict[str, np.ndarray]:
+        """The measurements by name, with the positions as leading axis."""
+        return {name: np.array([one[name] for one in self.measured]) for name in self.measured[0]}
+
+    def restore(self, at: list[int], stacked: dict[str, np.ndarray], laps=None, total=0.0, compile=0.0) -> None:
+        """Continues the record of another run."""
+        self.at = list(at)
+        self.measured = [{name: array[i] for name, array in stacked.items()} for i in range(len(at))]
+        self.laps = [0.0] * len(at) if laps is None else [float(lap) for lap in laps]
+        self.total, self.compile = float(total), float(compile)
 
 
-class Engine(Protocol):
-    """Interface of the loop to many simultaneous runs of one method; a position is an epoch or an iteration.
+class Progress(Hook):
+    """Calls ``tick`` with the number of positions just passed."""
+
+    def __init__(self, tick: Callable[[int], Any]):
+        self._tick = tick
+
+    def compiled(self, at, seconds):
+        """Passes on where a resumed run begins."""
+        if at:
+            self._tick(at)
+
+    def moved(self, at, count, seconds):
+        """Passes on the count."""
+        self._tick(count)
+
+
+class Checkpoint(Hook):
+    """A file with the state of a job's runs, from which a killed job continues and ends with the same bytes.
+
+    Args:
+        path: the file.
+        mark: the artifact stamp that ties it to its spec and data.
+        every: minimum time between two writes, in seconds.
+        runs: the ``Runs``.
+        record: of the measurements, which the file has too.
+    """
+
+    def __init__(self, path: Path, mark, every: float, runs: "Runs", record: Record):
+        self._path, self._mark, self._every, self._runs, self._record = path, mark, every, runs, record
+        self._saved, self._pause = time.monotonic(), every
+
+    def read(self) -> tuple[Any, int] | None:
+        """The state and its position; None if there is no file, or if its spec, data or versions differ."""
+        sweep(self._path.parent, self._path.name)
+        if (arrays := artifact.read_checkpoint(self._path, self._mark)) is None:
+            return None
+        fresh = self._runs.flatten(self._runs.init())
+        leaves = [arrays[name] for i in range(len(arrays)) if (name := f"leaf{i}") in arrays]
+        fits = fresh is not None and [(a.shape, a.dtype) for a in leaves] == [(a.shape, a.dtype) for a in fresh]
+        if not fits or not _of_a_run(arrays, self._runs.stops):
+            self._path.unlink()  # of another layout, as another commit of lowvar may have written it
+            return None
+        done, prefix = int(arrays["done"]), "measured_"
+        measured = {name.removeprefix(prefix): one for name, one in arrays.items() if name.startswith(prefix)}
+        passed = [stop for stop in self._runs.stops if stop <= done]
+        self._record.restore(passed, measured, arrays["laps"], *arrays["clock"])
+        return self._runs.unflatten(leaves), done
+
+    def compiled(self, at, seconds):
+        """Counts the time from here."""
+        self._saved = time.monotonic()
+
+    def rests(self, state, at):
+        """Writes the file if it is time: a large state is saved less often."""
+        if (start := time.monotonic()) - self._saved > self._pause:
+            self.save(state, at)
+            self._saved = time.monotonic()
+            self._pause = self._every and max(self._every, _SAVING * (self._saved - start))
+
+    def save(self, state, at) -> None:
+        """Writes the file, unless the state cannot be stored."""
+        if (leaves := self._runs.flatten(state)) is None:
+            return
+        record = self._record
+        clock = np.array([record.total, record.compile])
+        arrays = {"done": np.array(at), "clock": clock, "laps": np.array(record.laps)}
+        arrays |= {f"leaf{i}": leaf for i, leaf in enumerate(leaves)}
+        arrays |= {f"measured_{name}": array for name, array in record.stacked().items()}
+        artifact.write_arrays(self._path, arrays, self._mark)
+
+
+def _of_a_run(arrays, stops) -> bool:
+    """Whether the arrays of a checkpoint, besides the state, are those of a run with these stops."""
+    forms = {"done": ((), "iu"), "clock": ((2,), "f"), "laps": (arrays.get("laps", np.zeros(0)).shape[:1], "f")}
+    for name, (shape, kinds) in forms.items():
+        if name not in arrays or arrays[name].shape != shape or arrays[name].dtype.kind not in kinds:
+            return False
+    measured = [array for name, array in arrays.items() if name.startswith("measured_")]
+    passed = sum(stop <= arrays["done"] for stop in stops)
+    return 0 <= arrays["done"] <= stops[-1] and all(one.shape[:1] == (passed,) for one in (arrays["laps"], *measured))
+
+
+# --- the runs of a job -----------------------------------------------------------------------------------------------
+
+
+class Runs(Protocol):
+    """Many simultaneous runs of one method, as the jobs of experiments have them.
 
     Attributes:
-        stops: positions at which runs are measured, ascending; the last is the end.
+        stops: positions at which the runs are measured, ascending; the last is the end.
         runs: number of runs.
+        backend: of the state's arrays, for ``flatten``.
     """
 
     stops: list[int]
     runs: int
+    backend: Any
 
     def init(self) -> Any:
         """The state of all runs at position 0."""
         ...
 
     def advance(self, state: Any, first: int, count: int) -> Any:
-        """The state at ``first + count``; a count of 0 compiles and leaves the state unchanged."""
+        """The ``step`` of the loop ``run``."""
         ...
-
-    def wait(self, state: Any) -> None:
-        """Returns when ``state`` has been computed: immediately, for NumPy arrays."""
 
     def measure(self, state: Any, position: int) -> dict[str, np.ndarray]:
         """The trace's measurements at a stop, as arrays of fixed shapes."""
@@ -100,206 +298,56 @@ class Engine(Protocol):
 
     def flatten(self, state: Any) -> list[np.ndarray] | None:
         """The state's arrays in a fixed order, or None if the state cannot be stored."""
-        ...
+        return self.backend.leaves(state)
 
     def unflatten(self, leaves: list[np.ndarray]) -> Any:
         """The state with the arrays ``leaves``."""
-        ...
-
-
-class ArrayEngine(Engine, Protocol):
-    """An engine whose state is a tree of a backend's arrays."""
-
-    backend: Any
-
-    def wait(self, state) -> None:
-        """Returns when ``state`` has been computed."""
-        self.backend.wait(state)
-
-    def flatten(self, state) -> list[np.ndarray]:
-        """The state's arrays as NumPy, in a fixed order; ``unflatten`` is the inverse."""
-        return self.backend.leaves(state)
-
-    def unflatten(self, leaves):
-        """The state whose arrays are ``leaves``."""
         return self.backend.rebuilt(leaves, self.init())
 
 
-def geometric(end: int, per_decade: int = 12) -> list[int]:
-    """Positions at which runs are measured: the start, the end, and a geometric grid between.
+@dataclass(frozen=True)
+class Result:
+    """The result of a job's runs.
 
-    >>> geometric(20, per_decade=3)
-    [0, 1, 2, 5, 10, 20]
+    Attributes:
+        trace: a row per run and stop; see: lowvar schema --page.
+        timing: a row per stop: seconds.
+        params: final parameters of the runs, arrays by name.
+        state: their final state.
     """
-    grid = np.round(10 ** np.arange(0, np.log10(max(end, 1)) + 1 / per_decade, 1 / per_decade)).astype(int)
-    return sorted({0, end, *(int(e) for e in grid if e < end)})
+
+    trace: Any
+    timing: Any
+    params: dict[str, np.ndarray]
+    state: Any
 
 
-def run(
-    engine: Engine,
-    *,
-    progress=None,
-    checkpoint: Path | None = None,
-    mark=None,
+def complete(
+    runs: Runs, *, progress: Callable[[int], Any] | None = None, checkpoint: Path | None = None, mark=None,
     every: float = 10.0,
-    begun: tuple[Any, int, Reached] | None = None,
-    halt: Callable[[], bool] = lambda: False,
-) -> Result:
-    """Runs ``engine`` to its end.
+) -> Result:  # fmt: skip
+    """Runs a job to its end.
 
     Args:
-        engine: the runs.
+        runs: the job's runs.
         progress: called with the number of positions just passed.
-        checkpoint: file for the state, removed at the end. If it exists and carries ``mark``, the run resumes from it
-            and ends with the same bytes as an uninterrupted one.
+        checkpoint: file for the state, which the caller removes at the end. If it exists and carries ``mark``, the run
+            resumes from it and ends with the same bytes as an uninterrupted one.
         mark: the artifact stamp that ties a checkpoint to its spec and data.
         every: minimum time between checkpoints, in seconds.
-        begun: a state to continue from, its position, and the measurements up to there.
-        halt: asked every few seconds; True ends the run where it stands, which is then measured.
     """
-    with contextlib.closing(engine):
-        return _run(engine, progress, checkpoint, mark, every, begun, halt)
-
-
-def _run(engine, progress, checkpoint, mark, every, begun, halt) -> Result:
     import pandas as pd
 
-    stops = engine.stops
-    clock = _Clock()
-    state, done, measured = None, 0, []
-    if checkpoint is not None:
-        sweep(checkpoint.parent, checkpoint.name)
-        state, done, measured = _resume(engine, checkpoint, mark, clock)
-    if begun is not None:
-        state, done, before = begun
-        measured = _separate(before.measured, len(before.stops))
-        clock.restore(0.0, 0.0, [0.0] * len(measured))
-    if state is None:
-        state = engine.init()
-    with clock.compiling():
-        state = engine.advance(state, done, 0)  # compiles without advancing
-        engine.wait(state)
-    if progress and done:
-        progress(done)
-    saved, pause = time.monotonic(), every
-
-    def save():
-        nonlocal saved, pause
-        if checkpoint is not None and (start := time.monotonic()) - saved > pause:
-            _save(engine, checkpoint, mark, state, done, measured, clock)
-            saved = time.monotonic()
-            pause = every and max(every, _SAVING * (saved - start))  # a large state is saved less often
-
-    chunk, reached = 1, stops[: len(measured)]
-    for stop in stops[len(measured) :]:
-        while done < stop and not halt():
-            count = min(chunk, stop - done)
-            with clock.running():
-                state = engine.advance(state, done, count)
-                engine.wait(state)
-            done += count
-            chunk = clock.chunk(chunk)
-            if progress:
-                progress(count)
-            if done < stop:
-                save()
-        if not reached or done > reached[-1]:
-            measured.append(engine.measure(state, done))
-            reached.append(done)
-            clock.lap()
-        if done < stop or engine.finished(state):
-            break
-        if done < stops[-1]:
-            save()
-    stops = reached
-    stacked = {name: np.array([one[name] for one in measured]) for name in measured[0]}
-    timing = pd.DataFrame(
-        {**engine.work(stops), "seconds": clock.laps, "seconds_per_run": np.array(clock.laps) / engine.runs}
-    )
-    timing["compile_seconds"] = clock.compile
-    return Result(engine.trace(stops, stacked), timing, engine.params(state, stacked), state, Reached(stops, stacked))
-
-
-def _save(engine, path, mark, state, done, measured, clock):
-    leaves = engine.flatten(state)
-    if leaves is None:
-        return
-    arrays = {f"leaf{i}": leaf for i, leaf in enumerate(leaves)}
-    for name in measured[0]:
-        arrays[f"measured_{name}"] = np.array([one[name] for one in measured])
-    artifact.write_arrays(
-        path,
-        {
-            "done": np.array(done),
-            "clock": np.array([clock.total, clock.compile]),
-            "laps": np.array(clock.laps),
-            **arrays,
-        },
-        mark,
-    )
-
-
-def _resume(engine, path, mark, clock):
-    """The state of a checkpoint; None if there is none, or if its spec, data or versions differ."""
-    if (arrays := artifact.read_checkpoint(path, mark)) is None:
-        return None, 0, []
-    fresh = engine.flatten(engine.init())
-    leaves = [arrays[name] for i in range(len(arrays)) if (name := f"leaf{i}") in arrays]
-    fits = fresh is not None and [(a.shape, a.dtype) for a in leaves] == [(a.shape, a.dtype) for a in fresh]
-    if not fits or not _of_a_run(arrays, engine.stops):
-        path.unlink()  # of another layout, as another commit of lowvar may have written it
-        return None, 0, []
-    state, laps = engine.unflatten(leaves), list(arrays["laps"])
-    stored = {name.removeprefix("measured_"): of for name, of in arrays.items() if name.startswith("measured_")}
-    measured = _separate(stored, len(laps))
-    done, spent = int(arrays["done"]), arrays["clock"]
-    clock.restore(*spent, laps)
-    return state, done, measured
-
-
-def _of_a_run(arrays, stops) -> bool:
-    """Whether the arrays of a checkpoint, besides the state, are those of a run with these stops."""
-    forms = {"done": ((), "iu"), "clock": ((2,), "f"), "laps": (arrays.get("laps", np.zeros(0)).shape[:1], "f")}
-    for name, (shape, kinds) in forms.items():
-        if name not in arrays or arrays[name].shape != shape or arrays[name].dtype.kind not in kinds:
-            return False
-    measured = [of for name, of in arrays.items() if name.startswith("measured_")]
-    passed = sum(stop <= arrays["done"] for stop in stops)
-    return 0 <= arrays["done"] <= stops[-1] and all(of.shape[:1] == (passed,) for of in (arrays["laps"], *measured))
-
-
-def _separate(stacked, count):
-    """The measurements of each of ``count`` stops."""
-    return [{name: of[i] for name, of in stacked.items()} for i in range(count)]
-
-
-class _Clock:
-    """Seconds spent advancing, and separately those spent compiling."""
-
-    def __init__(self):
-        self.total, self.compile, self.laps, self.last = 0.0, 0.0, [], 0.0
-
-    def restore(self, total, compile, laps):
-        self.total, self.compile, self.laps = float(total), float(compile), [float(lap) for lap in laps]
-
-    @contextlib.contextmanager
-    def compiling(self):
-        start = time.perf_counter()
-        yield
-        self.compile += time.perf_counter() - start
-
-    @contextlib.contextmanager
-    def running(self):
-        start = time.perf_counter()
-        yield
-        self.last = time.perf_counter() - start
-        self.total += self.last
-
-    def lap(self):
-        self.laps.append(self.total)
-
-    def chunk(self, chunk):
-        """Number of positions for the next call, so that it takes about ``_CHUNK_SECONDS``."""
-        if self.last > _CHUNK_SECONDS:
-            return max(1, chunk // 2)
-        return chunk * 2 if self.last < _CHUNK_SECONDS / 2 else chunk
+    record = Record(runs.measure, runs.stops, runs.finished)
+    hooks: list[Hook] = [record, *([Progress(progress)] if progress else [])]
+    begun = None
+    with contextlib.closing(runs):
+        if checkpoint is not None:
+            hooks.append(saving := Checkpoint(checkpoint, mark, every, runs, record))
+            begun = saving.read()
+        state, at = begun or (runs.init(), None)
+        state, _ = run(runs.advance, state, runs.stops, hooks, at)
+    stacked, seconds = record.stacked(), np.array(record.laps)
+    timing = pd.DataFrame({**runs.work(record.at), "seconds": seconds, "seconds_per_run": seconds / runs.runs})
+    timing["compile_seconds"] = record.compile
+    return Result(runs.trace(record.at, stacked), timing, runs.params(state, stacked), state)

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from lowvar.errors import UserError
-from lowvar.vi.drawn_start import saddle_sites
 from lowvar.vi.row_independence import Interaction, batches, interaction, some_rows
+from lowvar.vi.starts import saddle_sites
 from lowvar.vi.variational import prior_of
 
 ELSEWHERE = "check that row and the likelihood's support, or start elsewhere: init"

@@ -15,21 +15,17 @@ import optax
 from lowvar.errors import UserError, whole
 from lowvar.vi import crossed as analysis
 from lowvar.vi.batches import reshuffled
-from lowvar.vi.descent import DescentState, descend
+from lowvar.vi.descent import DescentState, descend, taking
 from lowvar.vi.estimators.base import Estimator
 from lowvar.vi.estimators.shared import of_shared
 from lowvar.vi.fit import Fit, completed
 from lowvar.vi.gradient_errors import diagnose, first_batch, reference_points
 from lowvar.vi.guides.amortised import Amortised
 from lowvar.vi.guides.forms import inferred
-from lowvar.vi.models import problem_of, start_of, starts
-from lowvar.vi.record import Run
 from lowvar.vi.rows import of_batch
 from lowvar.vi.run import engine as engines
-from lowvar.vi.run import programs
-from lowvar.vi.run.exact import ExactRun
-from lowvar.vi.run.methods import taking
-from lowvar.vi.settings import DEFAULT, check_arguments, methods_of, solver_of
+from lowvar.vi.run.watched import Run
+from lowvar.vi.settings import DEFAULT, check_arguments, methods_of, problem_of, solver_of, start_of, starts
 
 COMPARED = ("naive", "stl", "cv", "joint", "joint_svrg", DEFAULT)
 _REFERENCE = 2**22  # single-row gradients of the reference for errors
@@ -312,7 +308,7 @@ def _follow(problem, methods, leader, solver, num_steps, seed, name):
     """The engine of a fit by ``leader`` whose iterates all methods follow."""
     return engines.follow(
         problem, methods, leader, solver, seed=seed, name=name, starts=starts(problem),
-        engine=partial(ExactRun, num_steps=num_steps),
+        num_steps=num_steps,
     )  # fmt: skip
 
 
@@ -349,7 +345,7 @@ def _filled(runs, params):
 
     nowhere = optax.GradientTransformation(lambda params: (), stay)  # type: ignore[arg-type]
     still = descend(runs.at(1.0).estimator, runs.sampler, nowhere)
-    return programs.one_epoch(still, runs.keys[0], params)().estimator
+    return engines.one_epoch(still, runs.keys[0], params)().estimator
 
 
 def _carried(runs, parts, memory, params, problem):
@@ -381,7 +377,7 @@ def _times(runs, parts, params) -> dict[str, np.ndarray]:
     epochs = {}
     for name, estimator in parts.items():
         solver = descend(estimator, runs.sampler, runs.at(1e-12).optimizer)
-        epochs[name] = programs.one_epoch(solver, runs.keys[0], params)
+        epochs[name] = engines.one_epoch(solver, runs.keys[0], params)
         epochs[name]()
 
     def seconds(epoch, repeats):

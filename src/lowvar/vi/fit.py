@@ -1,13 +1,13 @@
 """``lowvar.fit``: Gaussian variational inference of a NumPyro model."""
 
+import contextlib
 import inspect
 import os
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
-from types import SimpleNamespace
+from functools import cached_property
 from typing import Any
 
 import jax
@@ -17,28 +17,27 @@ import optax
 from lowvar.core import loop
 from lowvar.core.keys import named_key
 from lowvar.errors import UserError, whole
-from lowvar.vi import psis, saved
+from lowvar.vi import saved
 from lowvar.vi.devices import divided
 from lowvar.vi.estimators import GRADIENT
 from lowvar.vi.estimators.base import Estimator
-from lowvar.vi.gain import Optimum
 from lowvar.vi.guides.amortised import Amortised
-from lowvar.vi.judgement import judged, noisy_of
-from lowvar.vi.models import problem_of, start_of, starts
-from lowvar.vi.record import Run
+from lowvar.vi.judgement import LEAST, Optimum, judged, noisy_of
 from lowvar.vi.run import engine as engines
 from lowvar.vi.run.settings import Method
+from lowvar.vi.run.watched import ENDED, Evaluation, Reached, Run, Watch, interruptible, rule_of
 from lowvar.vi.settings import (
     check_arguments,
     check_estimator,
     default_estimator,
     depends_on_batch,
     own_objects,
+    problem_of,
     solver_of,
+    start_of,
+    starts,
 )
-from lowvar.vi.stopping import rule_of
 from lowvar.vi.summary import summary as table_of
-from lowvar.vi.watched import ENDED, Evaluation, WatchedRun, interruptible
 
 _COSTLY = "each draw is a pass over all rows; set khat_samples to compute it"
 
@@ -387,41 +386,38 @@ def fit(
 
 
 def completed(problem, run: Run, progress, rule=None, callback=None, told: tuple[str, ...] = ()) -> Fit:
-    """The fit with the settings of ``run``, continued from what it has kept."""
-    watched = partial(
-        WatchedRun, num_steps=run.num_steps, callback=callback, rule=rule, begun=run.state,
-        named=problem.named,
-    )  # fmt: skip
-    runs = engines.build(
-        problem, run.method, run.solver, seed=run.seed, name=run.name, starts=starts(problem), engine=watched
+    """The fit with the settings of ``run``, continued from where it stands."""
+    engine = engines.build(
+        problem, run.method, run.solver, seed=run.seed, name=run.name, starts=starts(problem), num_steps=run.num_steps
     )
-    with interruptible() as pressed:
-        result = finished(runs, progress, f"fit {problem.name}", begun=runs.begun, halt=pressed)
-    if pressed() and result.reached.stops[-1] < runs.stops[-1]:
-        runs.ended = "interrupted"
-        if not runs.num_steps:
-            raise KeyboardInterrupt
-    fitted = made(problem, runs.better(result), run.solver.own)
-    if runs.num_steps:
-        draws = 0 if runs.ended == "interrupted" else run.khat_samples
-        k, optimum, notes = judged(fitted, run.solver, run.seed, result.trace, draws)
+    with contextlib.closing(engine), interruptible() as pressed, bar(progress, problem.name, run.solver.epochs) as tick:
+        watch = Watch(engine, run, problem.named, callback, rule, pressed)
+        state, at = watch.begun
+        state, at = loop.run(watch.step, state, watch.stops, [watch.record, watch, loop.Progress(tick)], at)
+    watch.close(at)
+    if watch.ended == "interrupted" and not watch.num_steps:
+        raise KeyboardInterrupt
+    fitted = made(problem, *watch.result(state), run.solver.own)
+    if watch.num_steps:
+        draws = 0 if watch.ended == "interrupted" else run.khat_samples
+        k, optimum, notes = judged(fitted, run.solver, run.seed, watch.trace(), draws)
     else:  # there is no fit to judge
         k, optimum, notes = None, None, (f"{problem.name}: the callback ended the fit before its first step",)
-    notes = (*told, *problem.notes(run.solver.batch_size), *_of_optimizer(problem, run.solver, runs), *notes)
-    if runs.ended == "interrupted":
-        notes = (f"{problem.name}: Ctrl-C ended the fit after {runs.num_steps} of {run.num_steps} steps", *notes)
+    notes = (*told, *problem.notes(run.solver.batch_size), *_of_optimizer(problem, run.solver, watch, engine), *notes)
+    if watch.ended == "interrupted":
+        notes = (f"{problem.name}: Ctrl-C ended the fit after {watch.num_steps} of {run.num_steps} steps", *notes)
     for note in notes:
         warnings.warn(note, UserWarning, stacklevel=3)
     run = replace(
-        run, num_steps=runs.num_steps, epochs=(runs.early, runs.whole), kept=dict(runs.kept), reached=result.reached,
-        ended=runs.ended,
+        run, num_steps=watch.num_steps, epochs=(watch.early, watch.whole), kept=watch.kept,
+        reached=Reached(watch.record.at, watch.record.stacked()), ended=watch.ended,
     )  # fmt: skip
     return replace(fitted, khat=k, notes=notes, run=run, optimum=optimum)
 
 
-def _of_optimizer(problem, solver, runs) -> list[str]:
+def _of_optimizer(problem, solver, watch, engine) -> list[str]:
     """Notes on an optimizer: what one of optax means for rows' own variables, and whether it moved at the end."""
-    notes, (early, last) = [], (runs.kept[epoch][0].params for epoch in (runs.early, runs.whole))
+    notes, (early, last) = [], (watch.kept[epoch][0].params for epoch in (watch.early, watch.whole))
     if "transformation" in solver.own and problem.local is not None and solver.batch_size < problem.N:
         notes.append(
             f"{problem.name}: under an optax transformation, the latent variables in the plate {problem.plate!r} move "
@@ -434,10 +430,10 @@ def _of_optimizer(problem, solver, runs) -> list[str]:
                 "clip_by_global_norm: those of the batch's rows and of the shared variables, so it depends on "
                 "batch_size, and on which rows share a batch"
             )
-    early, last = runs.backend.to_numpy((early, last))
-    if runs.early < runs.whole and all(np.array_equal(early[block], last[block]) for block in last):
+    early, last = problem.backend.to_numpy((early, last))
+    if watch.early < watch.whole and all(np.array_equal(early[block], last[block]) for block in last):
         notes.append(
-            f"{problem.name}: no parameter moved in the last {runs.num_steps - runs.early * runs.steps} steps: if "
+            f"{problem.name}: no parameter moved in the last {watch.num_steps - watch.early * engine.steps} steps: if "
             "the optimizer's step size is 0 there, make its schedule as long as num_steps"
         )
     return notes
@@ -454,8 +450,8 @@ def _left_out(problem, init) -> tuple[str, ...]:
 def checked_draws(khat_samples: int | None) -> int | None:
     """The number of draws for k-hat; None where the number of rows determines it."""
     draws = khat_samples if khat_samples is None else whole("khat_samples", khat_samples, 0)
-    if draws and draws < psis.LEAST:
-        raise UserError(f"khat_samples {draws}: k-hat needs at least {psis.LEAST}; 0 skips it")
+    if draws and draws < LEAST:
+        raise UserError(f"khat_samples {draws}: k-hat needs at least {LEAST}; 0 skips it")
     return draws
 
 
@@ -466,26 +462,25 @@ def in_notebook() -> bool:
     return shell is not None and "IPKernelApp" in getattr(shell, "config", {})
 
 
-def finished(runs, progress, label, **how):
-    """The result of an engine's runs, with a progress bar."""
+@contextlib.contextmanager
+def bar(progress: bool | None, name: str, epochs: int):
+    """Yields the ``tick`` of a progress bar of a fit."""
     from tqdm.auto import tqdm
 
     disable = (False if in_notebook() else None) if progress is None else not progress
-    with tqdm(total=runs.solver.epochs, desc=label, unit="epoch", disable=disable, leave=False) as bar:
-        return loop.run(runs, progress=bar.update, **how)
+    with tqdm(total=epochs, desc=f"fit {name}", unit="epoch", disable=disable, leave=False) as shown:
+        yield shown.update
 
 
-def made(problem, result, own: Iterable[str] = ()) -> Fit:
-    """The ``Fit`` from the result of a run with a caller's own objects, by the names of ``Settings.own``.
+def made(problem, guide_params, trace, own: Iterable[str] = ()) -> Fit:
+    """The ``Fit`` of parameters by block, from a run with a caller's own objects, by the names of ``Settings.own``.
 
     Raises:
         UserError: the run diverged.
     """
-    guide_params = {block: value[0, 0] for block, value in result.params.items()}
     if not all(np.isfinite(value).all() for value in guide_params.values()):
         smaller = "give the optimizer a smaller step size" if "transformation" in own else "use a smaller step_size"
         raise UserError(f"{problem.name}: the fit diverged; {smaller}")
-    trace = result.trace[["iteration", "elbo", "elbo_se"]]
     return Fit(problem.named(guide_params), trace, problem, guide_params)
 
 
@@ -534,5 +529,4 @@ def _unpickled(*pickle) -> Fit:
 
 def _fit_of(problem, params, trace, more) -> Fit:
     """The ``Fit`` from the content of its file, see ``saved.read``."""
-    final = SimpleNamespace(params={block: value[None, None] for block, value in params.items()}, trace=trace)
-    return replace(made(problem, final), **more)
+    return replace(made(problem, params, trace[["iteration", "elbo", "elbo_se"]]), **more)

@@ -1,16 +1,492 @@
-"""What a fit tells of itself: k-hat, and notes on convergence and on the guide."""
+"""Log densities at draws from a guide: the parts of its ELBO and of its importance weights."""
 
-from typing import Any
+import math
+from collections.abc import Callable, Iterator
+from itertools import chain, combinations, islice
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from lowvar.core.generator import numpy_generator
-from lowvar.core.keys import named_key
-from lowvar.vi import psis
-from lowvar.vi.gain import Optimum, gain, response, to_optimum
+from lowvar.core.keys import named_key, numpy_generator
 from lowvar.vi.guides.registry import GUIDES
-from lowvar.vi.other_modes import other_mode
-from lowvar.vi.stopping import fall_of, late_rise
+from lowvar.vi.rows import of_batch
+from lowvar.vi.variational import prior_of
+
+_GROUP = 64  # draws evaluated at once, where each call has overhead
+
+
+def at_draws(problem) -> Callable[..., Any]:
+    """``(params, eps (S, noise_dim), rows, prior) -> ((S,), (S,), ())``, nats. A pass over all rows per draw.
+
+    The results are ``log p(x, z_s)``, less ``rows``, log-likelihoods in the form of ``problem.log_likelihoods``, and
+    less ``prior``; ``log q(z_s)``; and the entropy of ``q``. Calls of ``problem.compiled(at_draws)`` with as many draws
+    share a program.
+
+    Args:
+        problem: a variational problem.
+    """
+    backend, xp, chunks = problem.backend, problem.backend.xp, problem.chunks
+
+    def function(params, eps, rows, prior):
+        def of_draw(eps):
+            z = problem.guide.transform(params, eps)
+
+            def add(total, chunk):
+                index, weight, row = chunk
+                return total + problem.N * xp.sum(weight * (problem.log_likelihood(z, index) - row))
+
+            joint = backend.scan_or_loop(add, problem.log_prior(z) - prior, (chunks["index"], chunks["weight"], rows))
+            return joint, problem.guide.log_density(params, eps)
+
+        return *backend.map(of_draw, eps, _GROUP), problem.guide.entropy(params)
+
+    return function
+
+
+def elbo(problem) -> Callable[[Any, Any], tuple[np.ndarray, np.ndarray]]:
+    """``(params, eps (S, noise_dim)) -> (ELBO, its standard error)``, nats, as ``problem.elbo``."""
+    backend = problem.backend
+    if not problem.in_memory:
+        of_sample = backend.jit(problem.elbo)
+        return lambda params, eps: backend.to_numpy(of_sample(params, eps))
+    compiled = problem.compiled(at_draws)
+    rows = backend.asarray(np.zeros(tuple(problem.chunks["index"].shape), problem.dtype))
+    prior = backend.asarray(np.zeros((), problem.dtype))
+
+    def value(params, eps):
+        joint, _, entropy = map(backend.to_numpy, compiled(params, eps, rows, prior))
+        joint = joint.astype(float)
+        return joint.mean() + float(entropy), joint.std() / (len(joint) - 1) ** 0.5
+
+    return value
+
+
+LEAST = 200  # minimum number of draws for a sufficient tail
+
+
+def log_weights(problem, params, eps, together: int | None = None) -> np.ndarray:
+    """``log p(x, z_s) - log q(z_s)`` up to a constant, nats, ``(S,)``: a pass over all rows for each draw.
+
+    The log-likelihood of each row is taken relative to that at ``mu``, which keeps the sum accurate in float32.
+
+    Args:
+        problem: a variational problem.
+        params: the guide's.
+        eps: base noise, ``(S, dim)``, NumPy.
+        together: draws of a call; as many as for an ELBO before share its program.
+    """
+    if not problem.in_memory:
+        return np.asarray(problem.log_weights(params, problem.backend.asarray(eps)), float)
+    joint, guide = log_densities(problem, params, eps, together)
+    return joint - guide
+
+
+def log_densities(problem, params, eps, together: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """``log p(x, z_s) - log p(x, mu)`` and ``log q(z_s)``, nats, ``(S,)`` each; arguments as for ``log_weights``."""
+    backend, compiled = problem.backend, problem.compiled(at_draws)
+    base = problem.log_likelihoods(params["mu"]), problem.compiled(prior_of)(params["mu"])
+    size, found = together or len(eps), []
+    for first in range(0, len(eps), size):
+        some = eps[first : first + size]
+        padded = np.concatenate([some, np.broadcast_to(some[:1], (size - len(some), eps.shape[1]))])
+        joint, guide, _ = backend.to_numpy(compiled(params, backend.asarray(padded), *base))
+        found.append(np.stack([joint, guide])[:, : len(some)].astype(float))
+    joint, guide = np.concatenate(found, axis=1)
+    return joint, guide
+
+
+def khat_limit(draws: int) -> float:
+    """The largest k-hat at which importance weights are reliable: 0.7, lower for fewer than 2200 draws.
+
+    References:
+        Vehtari, Simpson, Gelman, Yao and Gabry, "Pareto smoothed importance sampling", 2024, section 3.2.4.
+    """
+    return min(0.7, 1 - 1 / math.log10(max(draws, 11)))
+
+
+def khat(weights) -> float:
+    """The shape of the generalised Pareto distribution of the largest importance weights.
+
+    Args:
+        weights: their logarithms, ``(S,)``; minus infinity where the model's density is zero.
+
+    Returns:
+        The shape k-hat. Below 0.5 the weights have finite variance. Above 0.7 they are unreliable, and so is the guide
+        where its tails matter. Infinite if the tail has too few weights.
+
+    References:
+        Yao, Vehtari, Simpson and Gelman, "Yes, but did it work? Evaluating variational inference", 2018;
+        Vehtari, Simpson, Gelman, Yao and Gabry, "Pareto smoothed importance sampling", 2024.
+    """
+    import warnings
+
+    from numpyro.infer.importance import _psis_khat
+
+    weights = np.asarray(weights, float)
+    if len(weights) < 2 or np.isnan(weights).any() or not np.isfinite(weights.max()):
+        return math.inf
+    if np.ptp(weights) < 1e-6:  # the guide equals the posterior: equal weights have no tail
+        return -math.inf
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return float(_psis_khat(weights))
+
+
+def effective_share(weights) -> float:
+    """The effective share of draws with importance weights, given by their logarithms ``(S,)``: 1 if all are equal."""
+    shares = np.exp(np.asarray(weights, float) - np.max(weights))
+    share = shares.sum() ** 2 / (len(shares) * np.square(shares).sum())
+    return float(share) if np.isfinite(share) else 0.0
+
+
+def spread(weights, z) -> np.ndarray:
+    """The posterior's standard deviations, ``(dim,)``, by importance weighting.
+
+    Args:
+        weights: their logarithms, ``(S,)``.
+        z: the draws, ``(S, dim)``.
+    """
+    weights, z = np.asarray(weights, float), np.asarray(z, float)
+    shares = np.exp(weights - weights.max())
+    shares /= shares.sum()
+    return np.sqrt(shares @ (z - shares @ z) ** 2)
+
+
+# particles of each of two gradients, 2 to 16: as many as keep particles x data rows of both below the budget
+_MOST, _BUDGET = 16, 2**22
+_STEEPEST = 0.99  # where the guide has less than a tenth of the best one's standard deviation, a step is bounded
+_SINGULAR = 1e-6  # smallest eigenvalue of correlations of draws that rounding leaves
+
+
+def gain(problem, params, key) -> tuple[np.ndarray, np.ndarray]:
+    """What a Newton step would add to the ELBO by the mean and the scale of each coordinate.
+
+    With the Hessian that a Gaussian posterior has at the optimum of a mean-field guide, ``1 / sigma^2`` for ``mu`` and
+    2 for ``log_sigma``, it adds ``sigma^2 g_mu^2 / 2 + g_log_sigma^2 / 4``. Two independent estimates of the gradient
+    ``g`` by its path derivative make the products unbiased. It is exact for coordinates that are independent in the
+    posterior, as the rows' own variables given the shared ones; along correlated ones a step may add far more, or less.
+
+    Args:
+        problem: a variational problem, with parameters for each coordinate.
+        params: the guide's.
+        key: a JAX key.
+
+    Returns:
+        Gains, and the standard deviations of their noise or more (where there is gain), nats, each ``(dim,)``.
+
+    References:
+        Boyd and Vandenberghe, "Convex optimization", 2004, section 9.5.1; Roeder, Wu and Duvenaud, "Sticking the
+        landing", 2017, eq. 7.
+    """
+    backend, guide, particles = problem.backend, problem.guide, int(np.clip(_BUDGET // (2 * problem.N), 2, _MOST))
+    passes = of_batch(problem, 1)  # whose pass over all rows computes with each row's own variables
+
+    def of_point(params, eps):
+        z = guide.transform(params, eps)
+        return guide.pull_back(params, eps, passes.full_gradient(z) + guide.path_score(params, eps))
+
+    @backend.jit
+    def gradient(params, eps):
+        return problem.mean_over_points(lambda eps: of_point(params, eps), eps)
+
+    eps = numpy_generator(key).standard_normal((2, particles, problem.noise_dim), np.float32).astype(problem.dtype)
+    one, other = (backend.to_numpy(gradient(params, backend.asarray(half))) for half in eps)
+    units = {"mu": backend.to_numpy(guide.scale(params)) ** 2 / 2, "log_sigma": 0.25}
+    parts = np.array([units[block] * one[block].astype(float) * other[block] for block in units])
+    return parts.sum(0), np.sqrt((parts**2).sum(0))
+
+
+class Optimum(NamedTuple):
+    """The estimated distance of a Gaussian guide from the best one of its family, ``(dim,)`` each.
+
+    Attributes:
+        mean: mean minus the best one's, in the best one's standard deviations.
+        sd: relative error of the standard deviation.
+        mean_se: standard error of ``mean``.
+        sd_se: standard error of ``sd``.
+    """
+
+    mean: np.ndarray
+    sd: np.ndarray
+    mean_se: np.ndarray
+    sd_se: np.ndarray
+
+
+def to_optimum(weights, z, mean, scale) -> Optimum:
+    """The distance of a guide from the best one of its family, by a Newton step from draws of the guide.
+
+    With ``u = (z - mean) / scale`` and ``w = log p - log q``, the gradient of the ELBO in a coordinate's mean is
+    ``E[w u] / scale``, and its curvature there is ``(1 - E[w (u^2 - 1)]) / scale^2`` (Stein's identity, twice). Both
+    expectations are 0 at the optimum, of guides with correlations as well. For a mean-field guide of a normal
+    posterior, the step is exact in the standard deviations; for guides with correlations it is of first order. The
+    means' step takes the curvature between coordinates from ``response`` where that is known; without it, means along
+    strongly correlated coordinates may be farther from the optimum.
+
+    Args:
+        weights: log importance weights up to a constant, ``(S,)``.
+        z: the draws, ``(S, dim)``.
+        mean: the guide's means, ``(dim,)``.
+        scale: its standard deviations, ``(dim,)``.
+
+    References:
+        Opper and Archambeau, "The variational Gaussian approximation revisited", 2009, eqs. 3 and 4.
+    """
+    w, S = (np.asarray(weights, float) - np.mean(weights))[:, None], len(z)
+    u = (np.asarray(z, float) - mean) / scale
+    parts = np.stack([w * u, w * (u * u - 1)])
+    (first, second), (first_se, second_se) = parts.mean(1), parts.std(1) / np.sqrt(S)
+    root = np.sqrt(1 - np.minimum(second, _STEEPEST))  # the guide's standard deviation over the best one's
+    off, off_se = -first / root, first_se / root
+    if (found := response(weights, z)) is not None:
+        off, off_se = -found.step * root / scale, found.step_se * root / scale
+    return Optimum(off, root - 1, off_se, second_se / (2 * root))
+
+
+class Response(NamedTuple):
+    """The posterior near a Gaussian guide, by the mean curvature of its log density there, ``(dim,)`` each.
+
+    Attributes:
+        ratio: the posterior's standard deviation over the guide's.
+        ratio_se: its standard error.
+        step: a Newton step of the means.
+        step_se: its standard error.
+    """
+
+    ratio: np.ndarray
+    ratio_se: np.ndarray
+    step: np.ndarray
+    step_se: np.ndarray
+
+
+def response(weights, z) -> Response | None:
+    """The posterior's standard deviations by linear response, from draws of any Gaussian guide.
+
+    With ``y`` the whitened draws, the mean curvature is ``A = I - E[w (y y^T - I)]`` (Stein's identity, twice), and the
+    covariance is ``A^-1``: exact for normal posteriors, whose correlations a mean-field guide leaves out. Importance
+    weighting would need several times as many draws. None if the draws are too few for the dimension or nearly lie in
+    a plane, or the log density is not concave on average.
+
+    Args:
+        weights: log importance weights up to a constant, finite, ``(S,)``.
+        z: the draws, ``(S, dim)``.
+
+    References:
+        Giordano, Broderick and Jordan, "Covariances, robustness, and variational Bayes", 2018, section 3;
+        Opper and Archambeau, 2009, eqs. 3 and 4.
+    """
+    w, z = np.asarray(weights, float) - np.mean(weights), np.asarray(z, float)
+    (S, dim), y, deviation = z.shape, z - z.mean(0), z.std(0)
+    if dim**2 > S or not deviation.all():
+        return None
+    y /= deviation
+    correlation = y.T @ y / S
+    if np.linalg.eigvalsh(correlation)[0] < _SINGULAR:
+        return None
+    scale = np.linalg.cholesky(correlation)
+    y, scale = np.linalg.solve(scale, y.T).T, scale * deviation[:, None]
+    curvature = np.eye(dim) - (y * w[:, None]).T @ y / S
+    if not np.linalg.eigvalsh(curvature)[0] > 1 - _STEEPEST:
+        return None
+    solved = scale @ np.linalg.inv(curvature)
+    variance, guide = (np.einsum("ij,ij->i", one, scale) for one in (solved, scale))
+    steps = w[:, None] * (y @ solved.T)
+    squares = w[:, None] * ((y @ solved.T) ** 2 - (solved**2).sum(1))
+    ratio = np.sqrt(variance / guide)
+    ratio_se, step_se = ratio / (2 * variance) * squares.std(0) / np.sqrt(S), steps.std(0) / np.sqrt(S)
+    return Response(ratio, ratio_se, steps.mean(0), step_se)
+
+
+_APART = 4.0  # the guide's standard deviations between two modes, at least
+_LOWER = 3.0  # nats by which the density at another mode may be lower than at the mean
+_BARRIER = 2.0  # nats by which it is lower in between
+_SITES, _ENTRIES, _LINES = 5, 20, 12  # most sites whose signs change in all ways, most components, most lines
+_ULPS = 3e-6  # relative change of a point by which its height may change by less than a nat
+_REACH = 7.0  # least half length of the dense part of a line in R^d, more than a period
+_OFFSETS = np.linspace(-1, 1, 41)  # with the mean itself; and a few points far away
+_OFFSETS = np.concatenate([[-12.0, -7, -4, -2.5, -1.6], _OFFSETS, [1.6, 2.5, 4, 7, 12]])
+_SHARE = 10  # the look costs at most one part in so many of k-hat's draws, or one call
+
+
+def other_mode(problem: Any, params: Any, draws: int, together: int | None) -> str:
+    """A sentence on another mode of the posterior; empty if none was seen.
+
+    Args:
+        problem: of a fit.
+        params: its guide's, of the backend.
+        draws: of k-hat, which limit the number of points.
+        together: points of a call.
+    """
+    if not problem.in_memory or together is None:
+        return ""
+    look = _Look(problem, params, together, max(1, draws // (_SHARE * together)))
+    found = look.best(list(islice(look.images(), together)))
+    if not found and look.calls > 1:
+        found = look.best(look.along_lines())
+    if not found:
+        return ""
+    what, gap = found
+    level = "as high" if abs(gap) < 0.1 else f"{abs(gap):.2g} nats {'higher' if gap > 0 else 'lower'}"
+    return (
+        f"{problem.name}: the posterior has another mode, which the fit leaves out: {what}, the log density is "
+        f"{level}, and it is lower in between. The standard deviations are those of one mode. If the modes mean the "
+        "same, constrain the sign or the order of these sites; else compare fits from several starts (seed, init), or "
+        "use NUTS"
+    )
+
+
+class _Look:
+    """Points beside a guide, and the log density at them relative to that at its mean."""
+
+    def __init__(self, problem, params, together, calls):
+        numpy = problem.backend.to_numpy
+        self.problem, self.params, self.together, self.calls = problem, params, together, calls
+        self.mu = np.asarray(numpy(problem.guide.point(params)["mu"]), float)
+        self.sigma = np.asarray(numpy(problem.guide.scale(params)), float)
+        self.free: np.ndarray = np.ones(problem.dim, bool)
+        if problem.noiseless is not None:
+            self.free[np.asarray(problem.noiseless)] = False
+        self.matrix = None if problem.guide.factorised or problem.guide.amortised else problem.guide.matrix(params)
+        self.sites = [site for site, where in problem.sites.items() if self.free[where].all()]
+
+    def heights(self, points: np.ndarray) -> np.ndarray:
+        """Log densities at ``points (S, dim)`` relative to the mean's, nats; minus infinity where not known."""
+        step = np.where(self.free, points - self.mu, 0.0)
+        if self.matrix is None:
+            eps = step / np.where(self.free, self.sigma, 1.0)
+        else:
+            eps = np.linalg.lstsq(self.matrix[self.free], step[:, self.free].T, rcond=1e-10)[0].T
+        known = np.asarray(np.isfinite(eps).all(axis=1))
+        eps = np.where(known[:, None], eps, 0.0).astype(self.problem.dtype)
+        found = log_densities(self.problem, self.params, eps, self.together)[0]
+        return np.where(known & np.isfinite(found), found, -np.inf)
+
+    def best(self, moves: list[tuple[str, np.ndarray]]) -> tuple[str, float] | None:
+        """The highest of some points that are another mode: its description, and its height."""
+        apart = [(what, z) for what, z in moves if self._distance(z) > _APART]
+        if not apart:
+            return None
+        heights = self.heights(np.array([z for _, z in apart]))
+        order = [k for k in np.argsort(-heights.round(2), kind="stable")[:8] if heights[k] > -_LOWER]
+        order = self._known(order, heights, apart)
+        if not order:
+            return None
+        shares = np.linspace(0, 1, self.together // len(order) + 2)[1:-1, None]
+        paths = [self.mu + shares * (apart[k][1] - self.mu) for k in order]
+        between = self.heights(np.concatenate(paths)).reshape(len(order), -1)
+        for k, path in zip(order, between, strict=True):
+            if path.min() < min(0.0, heights[k]) - _BARRIER:
+                return apart[k][0], float(heights[k])
+        return None
+
+    def _known(self, order: list, heights: np.ndarray, apart: list) -> list:
+        """Those at which the density is no rounding error, as of ``gammaln`` of huge numbers in single precision."""
+        if not order:
+            return []
+        beside = np.array([apart[k][1] * (1 + shift) for shift in (-_ULPS, _ULPS) for k in order])
+        moved = np.abs(self.heights(beside).reshape(2, -1) - heights[order]).max(axis=0)
+        return [k for k, change in zip(order, moved, strict=True) if change < 1]
+
+    def _distance(self, z: np.ndarray) -> float:
+        """The largest distance of a point from the mean in a coordinate, in the guide's standard deviations."""
+        return float(np.max(np.abs(z - self.mu)[self.free] / self.sigma[self.free], initial=0.0))
+
+    def images(self) -> Iterator[tuple[str, np.ndarray]]:
+        """Images of the mean under changes of sign and exchanges of components, with their descriptions."""
+        free = self.problem.unravel(self.problem.backend.asarray(self.mu.astype(self.problem.dtype)))
+        values = {site: np.asarray(self.problem.backend.to_numpy(free[site]), float) for site in self.sites}
+        transforms = getattr(self.problem, "transforms", {})
+        onto = {site: np.asarray(transforms[site](free[site])) for site in self.sites if site in transforms}
+        real = [site for site in self.sites if site not in onto or np.array_equal(onto[site], free[site])]
+        simplex = {site: value for site, value in onto.items() if value.shape != values[site].shape}
+        for chosen in _subsets(real):
+            signs = {site: -values[site] for site in chosen}
+            yield f"with the sign of {_names(chosen)} changed", self._moved(signs)
+        shapes = {site: simplex.get(site, value).shape for site, value in values.items()}
+        lengths = sorted({length for shape in shapes.values() for length in shape if 1 < length <= _ENTRIES})
+        for length, last in ((length, last) for length in lengths for last in (True, False)):
+            axes = {
+                site: max(at) if last else min(at)
+                for site, shape in shapes.items()
+                if (at := [axis for axis, size in enumerate(shape) if size == length])
+            }
+            for chosen in _subsets([site for site in real if site in axes]):
+                for k in range(length):
+                    one = np.where(np.arange(length) == k, -1.0, 1.0)
+                    signs = {
+                        site: values[site]
+                        * one.reshape([-1 if a == axes[site] else 1 for a in range(len(shapes[site]))])
+                        for site in chosen
+                    }
+                    yield f"with the sign of entry {k} of {_names(chosen)} changed", self._moved(signs)
+            for j, k in islice(combinations(range(length), 2), _ENTRIES):
+                order = np.arange(length)
+                order[[j, k]] = k, j
+                for chosen in _subsets(list(axes)):
+                    put = {}
+                    for site in chosen:
+                        given = simplex.get(site, values[site])
+                        put[site] = np.take(given, order, axis=axes[site])
+                        if site in simplex:
+                            put[site] = np.asarray(transforms[site].inv(put[site]), float)
+                    yield f"with entries {j} and {k} of {_names(chosen)} exchanged", self._moved(put)
+
+    def _moved(self, put: dict[str, np.ndarray]) -> np.ndarray:
+        z = self.mu.copy()
+        for site, value in put.items():
+            z[self.problem.sites[site]] = value.ravel()
+        return z
+
+    def along_lines(self) -> list[tuple[str, np.ndarray]]:
+        """The highest points of other humps of the density along single coordinates."""
+        named = [(site, at) for site in self.sites for at in range(*self.problem.sites[site].indices(self.problem.dim))]
+        named.sort(key=lambda pair: pair[1] - self.problem.sites[pair[0]].start)  # the first entries of all sites
+        lines = named[: min(_LINES, (self.calls - 1) * self.together // len(_OFFSETS) or 1)]
+        reach = [max(_REACH, 2 * abs(self.mu[at]), 3 * _APART * self.sigma[at]) for _, at in lines]
+        brackets = []
+        rows = [self.mu[at] + size * _OFFSETS for (_, at), size in zip(lines, reach, strict=True)]
+        for (site, at), x, height in zip(lines, rows, self._heights_of(lines, rows), strict=True):
+            for k in range(1, len(x) - 1):
+                if height[k] > max(height[k - 1], height[k + 1]) and abs(k - len(x) // 2) > 1:
+                    brackets.append((height[k], site, at, x[k - 1], x[k + 1]))
+        brackets = sorted(brackets, reverse=True)[:8]
+        for _ in range(2):  # each narrows them to a share 2 / (points of a line + 1)
+            if not brackets:
+                return []
+            rows = [np.linspace(low, high, self.together // len(brackets) + 2)[1:-1] for *_, low, high in brackets]
+            found = self._heights_of([(site, at) for _, site, at, *_ in brackets], rows)
+            brackets = [
+                (height.max(), site, at, x[max(0, np.argmax(height) - 1)], x[min(len(x) - 1, np.argmax(height) + 1)])
+                for (_, site, at, *_), x, height in zip(brackets, rows, found, strict=True)
+            ]
+        moves = []
+        for _, site, at, low, high in brackets:
+            z = self.mu.copy()
+            z[at] = (low + high) / 2
+            entry, where = at - self.problem.sites[site].start, self.problem.sites[site]
+            which = "" if where.stop - where.start == 1 else f" (entry {entry})"
+            moves.append((f"at {z[at]:.3g} in place of {self.mu[at]:.3g} for the unconstrained {site!r}{which}", z))
+        return moves
+
+    def _heights_of(self, lines, rows) -> list[np.ndarray]:
+        points = []
+        for (_, at), row in zip(lines, rows, strict=True):
+            z = np.tile(self.mu, (len(row), 1))
+            z[:, at] = row
+            points.append(z)
+        return np.split(self.heights(np.concatenate(points)), np.cumsum([len(row) for row in rows])[:-1])
+
+
+def _subsets(sites: list[str]) -> Iterator[tuple[str, ...]]:
+    """The sites jointly, single ones, and others subsets, all of them if there are few."""
+    if not sites:
+        return iter(())
+    sizes = range(1, len(sites)) if len(sites) <= _SITES else (1, 2)
+    return chain([tuple(sites)], *(combinations(sites, size) for size in sizes))
+
+
+def _names(sites) -> str:
+    return " and ".join(map(repr, sites)) if len(sites) < 4 else f"{len(sites)} sites"
+
 
 # draws for k-hat (1000 would miss a correlation of 0.98 one time in four); maximum of draws x data rows
 _KHAT_SAMPLES, _KHAT_BUDGET = 10_000, 2**25
@@ -51,17 +527,17 @@ def judged(
     params = {block: problem.backend.asarray(value) for block, value in fit.guide_params.items()}
     if draws is None:
         draws = min(_KHAT_SAMPLES, _KHAT_BUDGET // problem.rows_of_pass)
-        draws = draws if draws >= psis.LEAST else 0
+        draws = draws if draws >= LEAST else 0
     if draws:
         eps = numpy_generator(named_key(seed, "khat")).standard_normal((draws, problem.noise_dim), np.float32)
         eps = eps.astype(problem.dtype)
         together = solver.elbo_samples if _TOGETHER <= solver.elbo_samples <= draws else None
-        weights = psis.log_weights(problem, params, eps, together)
-        k = psis.khat(weights)
+        weights = log_weights(problem, params, eps, together)
+        k = khat(weights)
         narrow, optimum = _compared(problem, params, weights, eps)
         mode = other_mode(problem, params, draws, together)
-        alike = psis.worth(weights) > _ALIKE
-    good = k is not None and (k <= psis.good(draws) or alike)
+        alike = effective_share(weights) > _ALIKE
+    good = k is not None and (k <= khat_limit(draws) or alike)
     unfinished, late = _unfinished(fit.problem, params, solver, seed, trace, good)
     unfinished = unfinished or _left(problem, optimum, solver)
     if optimum is not None and (late or np.nanmax(np.abs(optimum.mean), initial=0.0) > _LOCAL):
@@ -69,7 +545,7 @@ def judged(
     notes = [f"{problem.name}: {unfinished}"] if unfinished else []
     if k is not None and not good:
         notes.append(
-            f"{problem.name}: k-hat {k:.2f} is above {psis.good(draws):.2g}: {_remedy(fit, params, solver, late)}"
+            f"{problem.name}: k-hat {k:.2f} is above {khat_limit(draws):.2g}: {_remedy(fit, params, solver, late)}"
         )
     elif narrow and not late:
         guide = problem.guide
@@ -133,7 +609,7 @@ def _compared(problem, params, weights, eps) -> tuple[tuple[str, float] | None, 
     z, mean, scale = backend.to_numpy(drawn(params, backend.asarray(eps)))
     free = np.isin(np.arange(problem.dim), noisy_of(problem))
     scale = np.where(free, scale, 1.0)
-    ratio = np.where(free, psis.spread(weights, z) / scale, 1.0)
+    ratio = np.where(free, spread(weights, z) / scale, 1.0)
     ratio, optimum = np.where(ratio > _WIDER, ratio, 1.0), None
     if np.isfinite(weights).all():
         if (linear := response(weights, z[:, free])) is not None:
@@ -205,3 +681,30 @@ def _wider(problem) -> str:
 def noisy_of(problem) -> np.ndarray:
     """The coordinates with noise, those that are no point estimates."""
     return np.arange(problem.dim) if problem.noiseless is None else np.flatnonzero(~np.asarray(problem.noiseless))
+
+
+LATE = 0.85  # a late rise is measured after this fraction of the steps
+
+
+def fall_of(schedule, trace) -> float:
+    """The step from which a cosine falls: the ELBO rises there because the noise falls, whether it converged or not.
+
+    For a fall over more than half of the run the middle of the run, up to which the steps are large. Infinite for
+    other schedules, for a run that ended before, and if the trace has not two evaluations before.
+    """
+    if schedule is None or schedule.kind != "cosine":
+        return np.inf
+    fall = max(1 - schedule.beta, 0.5) * schedule.r
+    before = (trace["iteration"] <= fall).sum()
+    return fall if 1 < before < len(trace) else np.inf
+
+
+def late_rise(trace) -> tuple[float, float]:
+    """The rise of the ELBO at the end of a run, in nats, and the share of the steps over which it is measured.
+
+    All ELBOs use the same draws, so their difference is more accurate than either.
+    """
+    last = trace.iloc[-1]
+    before = trace[trace["iteration"] <= LATE * last["iteration"]].iloc[-1]
+    share = 1 - before["iteration"] / last["iteration"]
+    return float(last["elbo"] - before["elbo"]), float(share)

@@ -10,12 +10,11 @@ import numpy as np
 from lowvar.core.gaussian import GAUSSIAN
 from lowvar.errors import UserError, check_known, whole
 from lowvar.vi.batches import BATCHES, Batches
+from lowvar.vi.descent import make_estimator
 from lowvar.vi.estimators.base import Estimator
-from lowvar.vi.models import problem_of, start_of
-from lowvar.vi.run.methods import make_estimator
 from lowvar.vi.run.settings import Method
 from lowvar.vi.sampler import Noise
-from lowvar.vi.settings import batch_of, check_estimator
+from lowvar.vi.settings import batch_of, check_estimator, problem_of, start_of
 
 
 def problem(

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from lowvar.errors import UserError, check_known
-from lowvar.vi.gain import Optimum
+from lowvar.vi.judgement import Optimum
 
 
 def summary(

@@ -29,7 +29,7 @@ def run(job: Job, data=None, out=None, study=None, *, prepared=None, checkpoints
     engine = family.engine(settled, source)
     saved = mark | {"place": job.place("checkpoint.npz")}
     with alone(out, checkpoint.parent), progress_bar(engine.stops[-1], " ".join(job.names.values())) as tick:
-        result = loop.run(engine, progress=tick, checkpoint=checkpoint, mark=saved, every=checkpoint_every)
+        result = loop.complete(engine, progress=tick, checkpoint=checkpoint, mark=saved, every=checkpoint_every)
         files = {"params.npz": result.params, "timing.parquet": _named(job, result.timing),
                  "provenance.json": settled, "trace.parquet": _named(job, result.trace)}  # fmt: skip
         made = _leave(job, out, mark, files)

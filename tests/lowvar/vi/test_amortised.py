@@ -13,8 +13,8 @@ import pytest
 import lowvar
 from lowvar.errors import UserError
 from lowvar.vi.batches import reshuffled
+from lowvar.vi.descent import make_estimator
 from lowvar.vi.numpyro.model import from_numpyro
-from lowvar.vi.run.methods import make_estimator
 from lowvar.vi.run.settings import Method
 from lowvar.vi.sampler import Noise
 

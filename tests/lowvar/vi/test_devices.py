@@ -23,7 +23,7 @@ warnings.simplefilter("ignore")
 import numpy as np
 import lowvar
 from short_fits import DATA, fitted, made_data
-from lowvar.vi.models import problem_of
+from lowvar.vi.settings import problem_of
 from lowvar.vi.devices import divided
 from short_fits import regression
 

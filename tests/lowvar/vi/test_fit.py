@@ -14,9 +14,8 @@ from regressions import DATA, FAR, IN_JAX, N, X, fitted, moving, regression, tot
 
 import lowvar
 from lowvar.errors import UserError
-from lowvar.vi import draws, psis
+from lowvar.vi.judgement import LEAST, elbo, late_rise, log_weights, spread
 from lowvar.vi.numpyro.model import from_numpyro
-from lowvar.vi.stopping import late_rise
 
 
 @pytest.fixture(scope="module")
@@ -195,7 +194,7 @@ def test_the_notes_of_guides_that_are_too_narrow_and_too_wide():
 def test_importance_weights_give_the_posteriors_standard_deviations():
     z = np.random.default_rng(0).normal(size=(200_000, 2))
     ratio = -0.5 * (z[:, 0] / 1.3) ** 2 + 0.5 * z[:, 0] ** 2  # the first coordinate is 1.3 times as wide
-    np.testing.assert_allclose(psis.spread(ratio + 700, z), [1.3, 1.0], rtol=0.02)
+    np.testing.assert_allclose(spread(ratio + 700, z), [1.3, 1.0], rtol=0.02)
 
 
 @pytest.mark.long
@@ -216,7 +215,7 @@ def test_draws_give_the_elbo_and_the_importance_weights():
     problem = lowvar.problem(regression, DATA)
     params = {block: jnp.asarray(value) for block, value in problem.start.items()}
     eps = jax.random.normal(jax.random.key(3), (30, problem.dim), problem.dtype)
-    np.testing.assert_allclose(draws.elbo(problem)(params, eps), jax.jit(problem.elbo)(params, eps), rtol=1e-5)
+    np.testing.assert_allclose(elbo(problem)(params, eps), jax.jit(problem.elbo)(params, eps), rtol=1e-5)
 
     @jax.jit
     @jax.vmap
@@ -225,7 +224,7 @@ def test_draws_give_the_elbo_and_the_importance_weights():
 
     exact = one(eps)
     for together in (None, 7):
-        off = psis.log_weights(problem, params, eps, together) - np.asarray(exact)
+        off = log_weights(problem, params, eps, together) - np.asarray(exact)
         np.testing.assert_allclose(off, off[0], rtol=1e-5)
 
 
@@ -336,7 +335,7 @@ def test_khat_has_a_price_limit(monkeypatch):
     assert found.khat is None
     assert "k-hat was not computed: each draw is a pass over all rows; set khat_samples" in str(found)
     assert "k-hat was not computed: khat_samples is 0" in str(fitted(estimator="naive"))
-    assert fitted(khat_samples=psis.LEAST, estimator="naive").khat is not None
+    assert fitted(khat_samples=LEAST, estimator="naive").khat is not None
 
 
 @pytest.mark.parametrize(("width", "rows"), [(1, 30), (199, 30), (2000, 300)])

@@ -17,8 +17,8 @@ from short_fits import QUICK, N, assert_equal, fitted, regression
 import lowvar
 from lowvar.errors import UserError
 from lowvar.vi.estimators.schedules import schedule
+from lowvar.vi.judgement import fall_of, late_rise
 from lowvar.vi.numpyro.trace import prototype
-from lowvar.vi.stopping import fall_of, late_rise
 
 _RUNS_OF_A_FIT = 18
 pytestmark = pytest.mark.filterwarnings("ignore:regression. the fit has not converged")

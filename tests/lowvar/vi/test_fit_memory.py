@@ -89,15 +89,17 @@ def test_without_params_it_is_at_the_fit_with_these_settings(on_the_way):
     pd.testing.assert_frame_equal(own.table, given.table)
 
 
-def test_running_along_repeats_the_fit(on_the_way):
+def test_running_along_repeats_the_fit(on_the_way, monkeypatch):
     """The last epochs again, beside another estimator, bring the fit's own memory back."""
     from lowvar.vi.decompose import _along
+    from lowvar.vi.run.engine import VariationalEngine
     from lowvar.vi.run.settings import Method
 
     _, fit = on_the_way
-    methods = {"joint": fit.run.method, "naive": Method("naive")}
-    runs, _, _, _ = _along(fit.problem, methods, "joint", fit.run)
-    table = runs.kept[fit.run.epochs[1]][0].estimator["joint"]["G"]["mu"][0, 0]
+    states, advance = [], VariationalEngine.advance
+    monkeypatch.setattr(VariationalEngine, "advance", lambda *args: states.append(advance(*args)) or states[-1])
+    _along(fit.problem, {"joint": fit.run.method, "naive": Method("naive")}, "joint", fit.run)
+    table = states[-1][0].estimator["joint"]["G"]["mu"][0, 0]
     np.testing.assert_allclose(table, fit.run.memory["G"]["mu"], rtol=1e-6, atol=1e-8)
 
 
@@ -133,7 +135,7 @@ def test_decompose_takes_the_noise_scheme_of_the_fit():
 
 def test_a_noise_scheme_that_does_not_fit_the_particles(on_the_way):
     data, fit = on_the_way
-    with pytest.raises(UserError, match="noise: antithetic"):
+    with pytest.raises(UserError, match="antithetic particles 3"):
         lowvar.decompose(moving, data, fit, noise="antithetic", num_particles=3)
 
 

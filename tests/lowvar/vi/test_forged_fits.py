@@ -12,7 +12,7 @@ from short_fits import DATA, assert_equal, fitted, regression
 import lowvar
 from lowvar.core import artifact
 from lowvar.errors import UserError
-from lowvar.vi.header import digest
+from lowvar.vi.saved import digest
 
 pytestmark = pytest.mark.filterwarnings("ignore:regression. the fit has not converged")
 DEEP = [[]]

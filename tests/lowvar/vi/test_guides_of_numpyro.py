@@ -11,8 +11,7 @@ from numpyro import handlers
 from numpyro.infer import autoguide, init_to_median, init_to_value
 
 import lowvar
-from lowvar.vi.models import problem_of
-from lowvar.vi.settings import methods_of
+from lowvar.vi.settings import methods_of, problem_of
 
 X = np.random.default_rng(0).normal(size=(30, 2)).astype(np.float32)
 DATA = {"x": X, "y": X[:, 0]}

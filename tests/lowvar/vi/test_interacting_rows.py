@@ -8,8 +8,8 @@ import numpyro.distributions as dist
 import pytest
 
 import lowvar
-from lowvar.vi.models import problem_of
 from lowvar.vi.numpyro.model import from_numpyro
+from lowvar.vi.settings import problem_of
 
 N, GROUPS = 6000, 2000
 rng = np.random.default_rng(5)

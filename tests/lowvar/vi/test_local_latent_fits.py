@@ -16,7 +16,7 @@ from rows_with_latents import effects, quiet
 import lowvar
 from lowvar.errors import UserError
 from lowvar.vi.estimators.shared import shared
-from lowvar.vi.gain import gain
+from lowvar.vi.judgement import gain
 from lowvar.vi.numpyro.model import from_numpyro
 
 

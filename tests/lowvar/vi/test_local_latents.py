@@ -13,16 +13,14 @@ from rows_with_latents import counts, effects
 import lowvar
 from lowvar.core.gaussian import independent
 from lowvar.core.keys import named_key
-from lowvar.core.optimizers import optimizer
-from lowvar.core.row_adam import row_adam
+from lowvar.core.optimizers import optimizer, row_adam
 from lowvar.errors import UserError
 from lowvar.vi.batches import iid, reshuffled
-from lowvar.vi.descent import descend
+from lowvar.vi.descent import descend, descents
 from lowvar.vi.estimators import GRADIENT
 from lowvar.vi.guides.guide import MeanField
 from lowvar.vi.numpyro.model import from_numpyro
 from lowvar.vi.rows import Rows
-from lowvar.vi.run.methods import descents
 from lowvar.vi.sampler import Noise, sampler
 from lowvar.vi.settings import check_by_row, check_transformation, depends_on_batch, solver_of
 

@@ -7,8 +7,7 @@ import torch
 
 from lowvar.core import backend as backends
 from lowvar.core.gaussian import independent
-from lowvar.core.optimizers import optimizer
-from lowvar.core.row_adam import row_adam
+from lowvar.core.optimizers import optimizer, row_adam
 from lowvar.testing.enumerable import data, epoch_noise, params, problem
 from lowvar.vi.batches import fixed, reshuffled
 from lowvar.vi.estimators.mlmc_optimal import allocated

@@ -7,8 +7,8 @@ import numpyro.distributions as dist
 import pytest
 from jax.scipy.special import logsumexp
 
+from lowvar.vi.judgement import other_mode
 from lowvar.vi.numpyro.model import from_numpyro
-from lowvar.vi.other_modes import other_mode
 
 N = 200
 rng = np.random.default_rng(3)

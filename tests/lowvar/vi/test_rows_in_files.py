@@ -15,15 +15,15 @@ from short_fits import assert_equal, made_data, regression
 import lowvar
 from lowvar.core import rows as in_files
 from lowvar.core.gaussian import GAUSSIAN
-from lowvar.core.generator import numpy_generator
+from lowvar.core.keys import numpy_generator
 from lowvar.core.windows import windows
-from lowvar.vi import psis
 from lowvar.vi.fit import starts
-from lowvar.vi.models import problem_of
+from lowvar.vi.judgement import log_weights
 from lowvar.vi.numpyro import streamed as numpyro_streamed
 from lowvar.vi.own_loop import estimator as make_estimator
 from lowvar.vi.run import engine as engines
 from lowvar.vi.sampler import Noise
+from lowvar.vi.settings import problem_of
 
 N, SIZE = 530, 50
 DATA = made_data(n=N)
@@ -133,7 +133,7 @@ def test_full_passes_are_those_of_rows_in_memory(problem, monkeypatch):
     params = {block: jnp.asarray(value) for block, value in problem.start.items()}
     eps = np.random.default_rng(0).normal(size=(70, problem.noise_dim))
     np.testing.assert_allclose(
-        problem.log_weights(params, eps), psis.log_weights(whole, params, jnp.asarray(eps)), rtol=1e-9
+        problem.log_weights(params, eps), log_weights(whole, params, jnp.asarray(eps)), rtol=1e-9
     )
 
 

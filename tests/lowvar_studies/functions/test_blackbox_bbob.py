@@ -138,7 +138,7 @@ def test_mistakes_are_one_sentence():
 def test_cut_anywhere_a_noisy_run_is_the_same(study):
     spec = study.experiment.run("f107_2", "fast_ingo", "jax")
     one = build(spec)
-    whole = loop.run(build(spec))
+    whole = loop.complete(build(spec))
     state = one.advance(one.init(), 0, 17)
     state = one.unflatten(one.flatten(state))
     cut = one.params(one.advance(state, 17, one.stops[-1] - 17), {})

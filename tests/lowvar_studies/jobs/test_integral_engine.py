@@ -44,7 +44,7 @@ def engine(tmp_path, integrator, **more):
 
 def test_rows(tmp_path):
     made, _ = drawn(tmp_path)
-    result = loop.run(engine(tmp_path, averaging()))
+    result = loop.complete(engine(tmp_path, averaging()))
     trace = result.trace
     assert len(trace) == 2 * 5 * 2
     assert trace["sizes"].unique().tolist() == ["4", "9/6"]
@@ -61,17 +61,17 @@ def test_rows(tmp_path):
 def test_groups_only_for_methods_that_transfer(tmp_path):
     for transfers, tasks in ((False, 2), (True, 1)):
         calls = []
-        loop.run(engine(tmp_path, averaging(calls, transfers)))
+        loop.complete(engine(tmp_path, averaging(calls, transfers)))
         assert {call[0] for call in calls} == {tasks}
 
 
 def test_a_size_that_is_refused_is_a_row(tmp_path):
-    trace = loop.run(engine(tmp_path, averaging(fewest=5))).trace
+    trace = loop.complete(engine(tmp_path, averaging(fewest=5))).trace
     small = trace["sizes"] == "4"
     assert (trace.loc[small, ["status", "flags"]] == ["failed", "refused"]).all(axis=None)
     assert (trace.loc[~small, "status"] == "ok").all()
     with pytest.raises(UserError, match="too few"):
-        loop.run(engine(tmp_path, averaging(fewest=20)))
+        loop.complete(engine(tmp_path, averaging(fewest=20)))
 
 
 class Killed(Exception):
@@ -114,14 +114,14 @@ def test_a_killed_run_has_the_same_bytes_where_repetitions_are_no_multiple_of_th
         if len(done) > after:
             raise Killed
 
-    whole, path = loop.run(engine()), tmp_path / "checkpoint.npz"
+    whole, path = loop.complete(engine()), tmp_path / "checkpoint.npz"
     for after in (2, 5):  # what is left: the short chunk of the first size and all of the second, or the last chunk
         done = []
         path.unlink(missing_ok=True)
         with pytest.raises(Killed):
-            loop.run(engine(), progress=kill, checkpoint=path, mark=MARK, every=0.0)
+            loop.complete(engine(), progress=kill, checkpoint=path, mark=MARK, every=0.0)
         before = len(shapes)
-        again = loop.run(engine(), checkpoint=path, mark=MARK, every=0.0)
+        again = loop.complete(engine(), checkpoint=path, mark=MARK, every=0.0)
         assert len(shapes) - before == 6 - after  # it went on
         for column in ("value", "standard_error", "condition"):
             assert again.trace[column].to_numpy().tobytes() == whole.trace[column].to_numpy().tobytes(), column
@@ -139,11 +139,11 @@ def test_chunks_are_alike_and_hardly_padded(tmp_path, repetitions, most, chunk, 
     calls = []
     _, found = drawn(tmp_path, repetitions)
     runs = IntegralEngine(averaging(calls), found, [(9, 6)], repetitions, most, np.arange(repetitions))
-    result = loop.run(runs)
+    result = loop.complete(runs)
     assert calls == [(2, chunk, (9, 6))] * chunks
     assert len(result.trace) == 2 * repetitions
     alone = IntegralEngine(averaging(), found, [(9, 6)], repetitions, 1, np.arange(repetitions))
-    np.testing.assert_allclose(result.trace["value"], loop.run(alone).trace["value"], rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(result.trace["value"], loop.complete(alone).trace["value"], rtol=1e-12, atol=1e-14)
 
 
 def test_samples_are_stored_once_and_read_back(tmp_path):

@@ -77,7 +77,7 @@ def test_a_pilot_run_measures_what_theorem_1_needs(epochs):
     assert counts[0] > 2 * 30  # most of it goes to the first steps
     assert counts[-1] < counts[1]
     assert made.parts == [(slice(0, 1), slice(0, 2))]  # one plan for all repetitions
-    mine, theirs = loop.run(made).trace, loop.run(plain).trace
+    mine, theirs = loop.complete(made).trace, loop.complete(plain).trace
     pilot = mine["gradients"].min()
     # 20 particles until its first review, at least 2 then
     least = min(epochs, 25) * 20 + max(epochs - 25, 0) * 2
@@ -95,7 +95,7 @@ def test_theorem_1_asks_for_one_step_size():
 
 
 def test_a_pilot_that_diverges_leaves_a_run_that_says_so():
-    end = loop.run(build("mlmc_optimal", step_sizes=(1e6,), epochs=10, particles=4, per_decade=1)).trace
+    end = loop.complete(build("mlmc_optimal", step_sizes=(1e6,), epochs=10, particles=4, per_decade=1)).trace
     assert set(end.query("epoch == 10")["status"]) == {"diverged"}
 
 

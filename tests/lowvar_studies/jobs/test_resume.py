@@ -118,7 +118,7 @@ def test_divergence_is_a_row_not_a_gap(tmp_path):
     rng = np.random.default_rng(0)
     p = logistic_regression({"x": rng.normal(size=(20, 3)), "y": rng.integers(0, 2, 20)})
     solver = Settings(step_sizes=(1e-3, 1e3), batch_size=5, epochs=20)
-    trace = loop.run(engine.build(p, Method("naive"), solver, seed=0, name="d")).trace
+    trace = loop.complete(engine.build(p, Method("naive"), solver, seed=0, name="d")).trace
     ends = trace[trace["epoch"] == 20].set_index("step_size")["status"]
     assert ends.to_dict() == {1e-3: "ok", 1e3: "diverged"}
     assert len(trace) == 2 * trace["epoch"].nunique()

@@ -68,7 +68,7 @@ def engine(experiment, problem, method, backend="jax"):
 )
 def test_the_trace_and_the_targets_go_by_the_count(experiment, problem, method):
     made = engine(experiment, problem, method)
-    result = loop.run(made)
+    result = loop.complete(made)
     budget = experiment.budget(problem, method)
     last = result.trace[result.trace["iteration"] == result.trace["iteration"].max()]
     assert (result.params["evaluations"] == last["evaluations"].to_numpy()).all()
@@ -98,7 +98,7 @@ def test_what_is_counted_is_what_the_function_was_asked(experiment, method):
         starts = search.DrivenEngine(problem, made._make, settings)
     else:
         starts = search.HostedEngine(problem, made.solver, settings, made.keys, made.starts, 0.5)
-    result = loop.run(starts)
+    result = loop.complete(starts)
     in_generations = sum(n for n in asked if n > 1)
     assert set(asked) == {1, made.evaluations}
     assert result.params["evaluations"].sum() == in_generations
@@ -127,7 +127,7 @@ def test_a_run_does_not_depend_on_how_it_is_cut(experiment):
 def test_it_ends_when_every_repetition_has_met_the_last_target(experiment):
     spec = experiment.run("ellipsoid", "fast_ingo", "jax")
     longer = spec.model_copy(update={"search": spec.search.model_copy(update={"budget": 200_000})})
-    result = loop.run(search.build(longer))
+    result = loop.complete(search.build(longer))
     assert np.isfinite(result.params["met"]).all()
     assert result.trace["evaluations"].max() < 20_000
     first = result.trace[result.trace["iteration"] == 0]

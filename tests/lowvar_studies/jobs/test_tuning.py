@@ -84,7 +84,7 @@ def test_a_trial_is_the_run_that_its_row_says(place, whole):
     )
 
     def ends(spec):
-        trace = loop.run(place.family.engine(spec, place.load_data("bc"))).trace
+        trace = loop.complete(place.family.engine(spec, place.load_data("bc"))).trace
         return trace.loc[trace["epoch"] == 3, "elbo"].to_numpy()
 
     own = ends(spec)
@@ -135,7 +135,7 @@ def test_the_search_finds_the_top_of_a_known_function(place):
 )
 def test_stopped_at_every_trial_the_bytes_are_the_same(place, whole, tmp_path, monkeypatch, moment):
     """Stopped before, within and after the work of each trial, and gone on with each time."""
-    real, tried, stopped = loop.run, [], set()
+    real, tried, stopped = loop.complete, [], set()
 
     def run(engine, *, checkpoint, mark, every, progress=None):
         key = mark["spec"]
@@ -159,7 +159,7 @@ def test_stopped_at_every_trial_the_bytes_are_the_same(place, whole, tmp_path, m
             assert checkpoint.exists()
         return real(engine, checkpoint=checkpoint, mark=mark, every=every)
 
-    monkeypatch.setattr(loop, "run", run)
+    monkeypatch.setattr(loop, "complete", run)
     for _ in range(3):
         with pytest.raises(KeyboardInterrupt):
             commands.tune(place.job("tune", "bc", "falling", "jax"), out=tmp_path)

@@ -64,15 +64,15 @@ def test_runs_in_parts_are_the_same_runs(monkeypatch, method, backend):
     size = {"batch_size": 12} if backend == "torch" else {}
     whole = build(method, backend, **size)
     assert whole.parts == [(slice(0, 2), slice(0, 2))]
-    expected = loop.run(whole)
+    expected = loop.complete(whole)
     split(monkeypatch, singles=True)
     parts = build(method, backend, **size)
     # a part for each run where a table is read, for each repetition where none is
     assert len(parts.parts) == (4 if method == "joint" else 2)
-    found = loop.run(parts)
+    found = loop.complete(parts)
     same(found, expected)
     if backend == "torch":
-        same(found, loop.run(build(method, **size)), rtol=1e-9)
+        same(found, loop.complete(build(method, **size)), rtol=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -108,8 +108,7 @@ def test_tables_that_do_not_fit_are_refused_before_anything_starts(monkeypatch):
 
     state = build("joint")._state_bytes()
     assert state > 2 * 4 * 2 * DIM * 8  # two epochs of four vectors, two blocks
-    monkeypatch.setattr(engine.VariationalEngine, "init", never)
-    monkeypatch.setattr(engine.VariationalEngine, "_make_elbos", never)
+    monkeypatch.setattr(engine.VariationalEngine, "_parts", never)
     monkeypatch.setattr(engine, "_SHARE", 0.8)
     there = int(4 * state / 0.8)
     monkeypatch.setattr(engine, "memory", lambda: there - 8)
@@ -157,7 +156,7 @@ def test_a_run_in_parts_goes_on_from_its_checkpoint(monkeypatch, tmp_path, backe
     split(monkeypatch, singles=True)
     path, runs = tmp_path / "checkpoint.npz", build("joint", backend, batch_size=12)
     assert len(runs.parts) == 4
-    expected = loop.run(runs)
+    expected = loop.complete(runs)
     passed = []
 
     def cut(count):
@@ -166,13 +165,13 @@ def test_a_run_in_parts_goes_on_from_its_checkpoint(monkeypatch, tmp_path, backe
             raise Cut
 
     with pytest.raises(Cut):
-        loop.run(runs, checkpoint=path, mark=MARK, every=0.0, progress=cut)
+        loop.complete(runs, checkpoint=path, mark=MARK, every=0.0, progress=cut)
     assert 0 < sum(passed) < SETTINGS["epochs"]
     resumed = []
     again = (
         build("joint", backend, batch_size=12) if backend == "jax" else runs
     )  # traced once: `test_resume` has other processes
-    found = loop.run(again, checkpoint=path, mark=MARK, progress=resumed.append)
+    found = loop.complete(again, checkpoint=path, mark=MARK, progress=resumed.append)
     assert resumed[0] > 0  # it did not begin again
     assert sum(resumed) == SETTINGS["epochs"]
     pd.testing.assert_frame_equal(found.trace, expected.trace, check_exact=True)
@@ -186,17 +185,17 @@ def test_a_run_in_parts_goes_on_from_its_checkpoint(monkeypatch, tmp_path, backe
 @pytest.mark.long
 def test_smiso_runs_in_the_engine(monkeypatch):
     settings = {"batches": "fixed", "step_sizes": (5e-2, 1e-2), "epochs": 12, "batch_size": 12}
-    expected = loop.run(build("smiso", **settings))
+    expected = loop.complete(build("smiso", **settings))
     trace = expected.trace
     assert (trace["gradients"] == trace["epoch"] * N).all()
     assert (trace["hvps"] == 0).all()
     ends = trace.groupby("epoch")["elbo"].mean()
     assert ends.iloc[-1] > ends.iloc[0]
-    same(loop.run(build("smiso", "torch", **settings)), expected, rtol=1e-9)
+    same(loop.complete(build("smiso", "torch", **settings)), expected, rtol=1e-9)
     split(monkeypatch, singles=True)
     parts = build("smiso", **settings)
     assert len(parts.parts) == 4
-    same(loop.run(parts), expected)
+    same(loop.complete(parts), expected)
 
 
 # --- settings by problem and method ------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ MARK = {"spec": "1"}
 def falling():
     """An engine whose programs are of 10 and of 5 particles, and its run."""
     made = build(schedule=STEP, epochs=7)
-    return made, loop.run(made)
+    return made, loop.complete(made)
 
 
 def few_points(method, backend):
@@ -48,7 +48,7 @@ def few():
     @functools.cache
     def made(method, backend):
         found = few_points(method, backend)
-        return found, loop.run(found)
+        return found, loop.complete(found)
 
     return made
 
@@ -254,7 +254,7 @@ def test_a_resumed_run_has_the_same_bytes(few, method, tmp_path, monkeypatch):
 
     monkeypatch.setattr(found, "measure", killed)
     with pytest.raises(KeyboardInterrupt):
-        loop.run(found, checkpoint=path, mark=MARK, every=0.0)
+        loop.complete(found, checkpoint=path, mark=MARK, every=0.0)
     assert path.is_file()
     other = few_points(method, "jax")
     begun = []
@@ -262,7 +262,7 @@ def test_a_resumed_run_has_the_same_bytes(few, method, tmp_path, monkeypatch):
     monkeypatch.setattr(
         other, "advance", lambda state, first, count: begun.append(first) or advance(state, first, count)
     )
-    again = loop.run(other, checkpoint=path, mark=MARK, every=0.0)
+    again = loop.complete(other, checkpoint=path, mark=MARK, every=0.0)
     assert min(begun) >= 27
     pd.testing.assert_frame_equal(again.trace, expected.trace, check_exact=True)
     for block, values in again.params.items():
@@ -288,7 +288,7 @@ def exact_errors(p, part, particles):
 
 def test_without_memory_the_error_is_the_variance():
     found = build("naive", epochs=1, step_sizes=(1e-2,), repetitions=2, diagnostics={"draws": 2000, "reference": 2**13})
-    trace = loop.run(found).trace
+    trace = loop.complete(found).trace
     ratio = trace["squared_error"] / trace["variance"]
     assert ((ratio - 1).abs() < 0.02).all()
     state = found.init()
@@ -305,7 +305,7 @@ def test_what_is_remembered_is_no_variance():
     settings = {"epochs": 4, "step_sizes": (1e-4,), "repetitions": 20, "particles": 4, "per_decade": 1}
     settings["diagnostics"] = {"draws": 16, "reference": 2**11}
     found, plain = build(schedule=STEP, **settings), build("naive", **settings)
-    mine, theirs = (loop.run(runs).trace for runs in (found, plain))
+    mine, theirs = (loop.complete(runs).trace for runs in (found, plain))
     last, mc = mine[mine["epoch"] == 4], theirs[theirs["epoch"] == 4]
     assert (last["variance"] < 1e-3 * last["squared_error"]).all()
     assert 0.5 < last["squared_error"].mean() / mc["squared_error"].mean() < 2
@@ -314,7 +314,7 @@ def test_what_is_remembered_is_no_variance():
 @pytest.mark.long
 def test_measuring_moves_nothing(falling):
     plain = falling[1]
-    measured = loop.run(build(schedule=STEP, epochs=7, per_decade=1, diagnostics={"draws": 4, "reference": 16}))
+    measured = loop.complete(build(schedule=STEP, epochs=7, per_decade=1, diagnostics={"draws": 4, "reference": 16}))
     for block, values in plain.params.items():
         assert values.tobytes() == measured.params[block].tobytes()
     shared = [name for name in plain.trace if name in measured.trace]

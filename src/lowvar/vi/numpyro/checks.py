@@ -14,7 +14,6 @@ from numpyro.primitives import Messenger
 
 from lowvar.errors import RECODE, UserError, one_line
 from lowvar.vi.check import ELSEWHERE, Check, examined
-from lowvar.vi.drawn_start import saddle_sites
 from lowvar.vi.index_range import by_rows, strict
 from lowvar.vi.numpyro.trace import (
     RUNNING,
@@ -27,6 +26,7 @@ from lowvar.vi.numpyro.trace import (
     missing,
 )
 from lowvar.vi.row_independence import some_rows
+from lowvar.vi.starts import saddle_sites
 
 
 class NumPyroCheck(Check):

@@ -20,8 +20,6 @@ from numpyro.infer.util import helpful_support_errors
 from lowvar.core.backend import get
 from lowvar.core.rows import native
 from lowvar.errors import UserError
-from lowvar.vi.drawn_start import drawn_start
-from lowvar.vi.given_start import fill
 from lowvar.vi.guides import forms as guide_forms
 from lowvar.vi.guides.amortised import Amortised, begun
 from lowvar.vi.guides.guide import NO_NOISE, MeanField
@@ -41,6 +39,7 @@ from lowvar.vi.numpyro.trace import (
     roundings,
 )
 from lowvar.vi.rows import MeanFieldOfRows, OfBatch, Rows
+from lowvar.vi.starts import drawn_start, fill
 from lowvar.vi.variational import VariationalProblem
 
 _WIDE = 200  # numbers of a data row, from which on it counts for several

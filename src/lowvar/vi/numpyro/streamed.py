@@ -95,7 +95,7 @@ class Streamed(NumPyroProblem):
         return self._summed(self._add_gradient, self._prior_gradient(z), z)
 
     def log_weights(self, params, eps):
-        """See ``psis.log_weights``: a single pass over the files for all draws."""
+        """See ``judgement.log_weights``: a single pass over the files for all draws."""
         return self._summed(self._add_weights, self._start_weights(params, eps), params, eps)
 
     @cached_property

@@ -5,9 +5,13 @@ mapped steps. Both draw the same noise.
 """
 
 import contextlib
+import importlib
+import inspect
+import math
 import os
 from collections.abc import Callable
-from functools import cache, partial
+from dataclasses import replace
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -15,25 +19,26 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lowvar.core.compiled import compiled
 from lowvar.core.gaussian import GAUSSIAN
-from lowvar.core.keys import named_key
-from lowvar.core.loop import ArrayEngine, geometric
+from lowvar.core.keys import named_key, numpy_generator
+from lowvar.core.loop import Runs, geometric
 from lowvar.core.optimizers import answer
 from lowvar.errors import UserError
 from lowvar.vi.batches import BATCHES
+from lowvar.vi.descent import descents, make_estimator, make_solver
+from lowvar.vi.estimators import GRADIENT, OWN
 from lowvar.vi.estimators.following import following
 from lowvar.vi.gradient_errors import measurer
+from lowvar.vi.judgement import elbo
 from lowvar.vi.rows import of_batch
-from lowvar.vi.run import programs
-from lowvar.vi.run.methods import descents, make_estimator, make_solver
-from lowvar.vi.run.pilot import with_pilot
-from lowvar.vi.sampler import sampler
+from lowvar.vi.sampler import Noise, Plan, sampler
 
 _READ = 2**22  # bytes of a table, above which mapped runs would read more than caches hold
 _SHARE = 0.8  # of the memory, for tables
 
 
-class VariationalEngine(ArrayEngine):
+class VariationalEngine(Runs):
     """The runs of one method: ``len(step_sizes) x repetitions`` of them, as one array program.
 
     The state is a list of parts, each mapped over some step sizes and repetitions. A part has all runs; or one
@@ -47,21 +52,22 @@ class VariationalEngine(ArrayEngine):
         solver: the ``Settings``.
         keys: a JAX key for the noise of each repetition.
         starts: initial parameters, NumPy arrays ``{"mu": (repetitions, dim), ...}``.
+        num_steps: updates of the single run of a fit, whose last epoch may be partial, and whose epochs all begin with
+            ``begin_epoch``. If not given, epochs are whole.
 
     Attributes:
-        cuts: whether the last epoch of a run may be partial.
+        whole: the number of complete epochs of a fit's run, infinite without ``num_steps``.
 
     Raises:
         UserError: the runs' tables exceed the memory.
     """
 
-    cuts = False
-
-    def __init__(self, problem, make_solver, solver, keys, starts):
+    def __init__(self, problem, make_solver, solver, keys, starts, num_steps: int | None = None):
         self.problem, self.solver, self.keys, self.starts = problem, solver, keys, starts
         self.backend = problem.backend
         self.batches = BATCHES[solver.batches](problem.N, solver.batch_size)
         self.steps = self.batches.steps
+        self.num_steps, self.whole = num_steps, math.inf if num_steps is None else num_steps // self.steps
         self._of_steps = of_batch(problem, solver.batch_size)
         self._make_solver = partial(make_solver, self._of_steps)
         self.sampler = self.sampler_of(solver.particles)
@@ -77,7 +83,6 @@ class VariationalEngine(ArrayEngine):
         self._made: list[Any] = []
         self._program = cache(self._make_program)
         self._measurer = cache(partial(measurer, self))
-        self._elbos = self._make_elbos()
 
     def sampler_of(self, particles: int):
         """A sampler of batches with ``particles`` particles."""
@@ -99,11 +104,12 @@ class VariationalEngine(ArrayEngine):
     def _make_program(self, particles):
         """``(part, settings, keys, first, count) -> part``: ``count`` epochs, with ``particles`` particles."""
         sampler = self.sampler_of(particles)
-        self._made.append(programs.program(self.problem, sampler, self._make_solver(sampler), self.cuts))
+        cuts = self.num_steps is not None
+        self._made.append(program(self.problem, sampler, self._make_solver(sampler), cuts))
         return self._made[-1]
 
     def close(self):
-        """As in ``Engine``."""
+        """As in ``Runs``."""
         for program in self._made:
             program.close()
 
@@ -146,24 +152,37 @@ class VariationalEngine(ArrayEngine):
 
     def first(self, solver) -> Callable[[Any], Any]:
         """``params -> state`` of one run before the first epoch."""
-        return solver.init
+        return solver.init if self.num_steps is None else getattr(solver, "idle", solver.init)
 
     def init(self):
         """The state of all runs before the first epoch."""
-        init = programs.mapped(
-            self.backend, lambda setting, start: self.first(self.at(setting))(start), programs.REPETITIONS
-        )
-        mapped = self.backend.jit(init)
+        init = mapped(self.backend, lambda setting, start: self.first(self.at(setting))(start), REPETITIONS)
+        compiled_init = self.backend.jit(init)
         starts = {k: np.asarray(v, self.problem.dtype) for k, v in self.starts.items()}
         return [
-            mapped(self._settings(sizes), {k: self.backend.asarray(v[repetitions]) for k, v in starts.items()})
+            compiled_init(self._settings(sizes), {k: self.backend.asarray(v[repetitions]) for k, v in starts.items()})
             for sizes, repetitions in self.parts
         ]
 
     def advance(self, state, first: int, count: int):
         """The state ``count`` epochs after epoch ``first``; with ``count`` 0, only compiles the programs of the run."""
-        parts = zip(state, self.parts, strict=True)
-        return [self._advance_part(one, *which, first, count) for one, which in parts]
+        end = first + count
+        complete = min(end, self.whole) - first
+        if complete or (not count and self.whole):
+            parts = zip(state, self.parts, strict=True)
+            state = [self._advance_part(one, *which, first, complete) for one, which in parts]
+        if self.num_steps is not None and end > self.whole:
+            state = self.cut(state, end - 1, 0, self.num_steps - (end - 1) * self.steps)
+        self.backend.wait(state)
+        return state
+
+    def cut(self, state, epoch: int, first: int, last: int):
+        """The state after the steps ``first`` to ``last - 1`` of an epoch."""
+        moved = []
+        for part, (sizes, repetitions) in zip(state, self.parts, strict=True):
+            program = self._program(self.particles(epoch, part))
+            moved.append(program.cut(part, self._settings(sizes), self.keys[repetitions], epoch, first, last))
+        return moved
 
     def _advance_part(self, part, sizes, repetitions, first, count):
         fixed = self._settings(sizes), self.keys[repetitions]
@@ -190,17 +209,26 @@ class VariationalEngine(ArrayEngine):
             return sorted({self._even(particles) for particles in self.at(1.0).estimator.sizes})
         return sorted({self.particles(epoch) for epoch in range(self.solver.epochs)}, reverse=True)
 
-    def _make_elbos(self):
-        """``state -> (ELBOs, standard errors)``, nats; with held-out rows also test log-likelihoods, nats per row.
+    @cached_property
+    def elbos(self) -> Callable[[Any], tuple[np.ndarray, ...]]:
+        """``params -> (ELBOs, standard errors)``, nats; with held-out rows also test log-likelihoods, nats per row.
 
-        Each has shape ``(step sizes, repetitions)``.
+        Each has shape ``(step sizes, repetitions)``, as the leading axes of parameters. That of a fit's run is the
+        program that its k-hat uses, with draws of NumPy: programs for them would be a tenth of a first fit's time.
         """
         problem, backend = self.problem, self.backend
+        samples, key = (self.solver.elbo_samples, problem.noise_dim), named_key(0, "elbo", problem.name)
+        if self.num_steps is not None:
+            value, drawn = elbo(problem), numpy_generator(key).standard_normal(samples)
+            own = backend.asarray(drawn.astype(problem.dtype))
+            return lambda params: tuple(
+                np.full((1, 1), one) for one in value(backend.tree_map(lambda leaf: leaf[0, 0], params), own)
+            )
         test = getattr(problem, "held_out", None) is not None
         eps = None
         if problem.exact_elbo is None or test:
             # common particles at every evaluation reduce the noise of differences along a run
-            eps = backend.asarray(self.elbo_noise((self.solver.elbo_samples, problem.noise_dim)))
+            eps = backend.asarray(np.asarray(jax.random.normal(key, samples, problem.dtype)))
 
         def values(params):
             elbo = problem.elbo(params, eps if problem.exact_elbo is None else None)
@@ -210,16 +238,11 @@ class VariationalEngine(ArrayEngine):
         def compute(params):
             return backend.map(values, backend.tree_map(lambda leaf: leaf.reshape(-1, leaf.shape[-1]), params))
 
-        def of_part(part):
-            params = answer(part)
+        def of_part(params):
             shape = next(iter(params.values())).shape[:2]
             return tuple(values.reshape(shape) for values in backend.to_numpy(tuple(compute(params))))
 
-        return lambda state: tuple(map(self._together, zip(*map(of_part, state), strict=True)))
-
-    def elbo_noise(self, shape) -> np.ndarray:
-        """The particles of all ELBOs of the runs, ``(S, noise_dim)``."""
-        return np.asarray(jax.random.normal(named_key(0, "elbo", self.problem.name), shape, self.problem.dtype))
+        return of_part
 
     def _together(self, parts):
         """Joins arrays of the parts, each ``(step sizes, repetitions, ...)``."""
@@ -229,9 +252,13 @@ class VariationalEngine(ArrayEngine):
         return joined
 
     def measure(self, state, position: int) -> dict[str, np.ndarray]:
-        """The trace's columns at an epoch, each ``(step sizes, repetitions)``; see: lowvar schema --page."""
+        """The trace's columns at an epoch, each ``(step sizes, repetitions)``; see: lowvar schema --page.
+
+        They are about the average of the iterates, where there is one, but for those of a fit: see ``Watch.result``.
+        """
+        elbos = [self.elbos(answer(part) if self.num_steps is None else part.params) for part in state]
         names: tuple[str, ...] = ("elbo", "elbo_se", "test_log_likelihood")
-        values: dict[str, np.ndarray] = dict(zip(names, self._elbos(state), strict=False))
+        values: dict[str, np.ndarray] = dict(zip(names, map(self._together, zip(*elbos, strict=True)), strict=False))
         values["state_bytes"] = self._together([_bytes_of_runs(part) for part in state])
         if self._review:
             for name in ("particles", "taken"):
@@ -316,8 +343,8 @@ def start_params(problem, kind: str, seed: int, name: str, repetitions: int):
 
 
 def build(
-    problem, method, solver, *, seed: int, name: str, starts=None, engine: Callable[..., Any] = VariationalEngine
-):
+    problem, method, solver, *, seed: int, name: str, starts=None, num_steps: int | None = None
+) -> VariationalEngine:  # fmt: skip
     """The engine of a method on a problem.
 
     Args:
@@ -327,7 +354,7 @@ def build(
         seed: the experiment's.
         name: the problem's name, from which the keys of noise and starts derive.
         starts: initial parameters, ``{"mu": (repetitions, dim), ...}``; by default the solver's ``initial``.
-        engine: the engine's class, or a function of the same arguments.
+        num_steps: of the single run of a fit.
     """
 
     def pilot(make, settings):
@@ -341,20 +368,12 @@ def build(
     keys = noise_keys(seed, name, solver.repetitions)
     if starts is None:
         starts = start_params(problem, solver.initial, seed, name, solver.repetitions)
-    return engine(problem, partial(make_solver, method, solver), solver, keys, starts)
+    return VariationalEngine(problem, partial(make_solver, method, solver), solver, keys, starts, num_steps)
 
 
 def follow(
-    problem,
-    methods,
-    leader: str,
-    solver,
-    *,
-    seed: int,
-    name: str,
-    starts=None,
-    engine: Callable[..., Any] = VariationalEngine,
-):
+    problem, methods, leader: str, solver, *, seed: int, name: str, starts=None, num_steps: int | None = None
+):  # fmt: skip
     """The engine of the leader's run, along which all estimators update their state; and these estimators by name.
 
     Args:
@@ -365,7 +384,7 @@ def follow(
         seed: the experiment's.
         name: the problem's name, from which the keys of noise and start derive.
         starts: as for ``build``.
-        engine: as for ``build``.
+        num_steps: as for ``build``.
     """
     parts = {}
 
@@ -375,7 +394,9 @@ def follow(
 
     if starts is None:
         starts = start_params(problem, solver.initial, seed, name, solver.repetitions)
-    return engine(problem, make, solver, noise_keys(seed, name, solver.repetitions), starts), parts
+    return VariationalEngine(
+        problem, make, solver, noise_keys(seed, name, solver.repetitions), starts, num_steps
+    ), parts  # fmt: skip
 
 
 def memory() -> int:
@@ -385,3 +406,182 @@ def memory() -> int:
     with contextlib.suppress(OSError, ValueError):
         return min(total, int(limit.read_text()))
     return total
+
+
+_PER_DECADE = 12  # moments at which it is read
+
+
+def with_pilot(method, problem, solver, build):
+    """The method, with the ``variances`` that its estimator needs; if the pilot diverges, those from before.
+
+    Args:
+        method: a ``Method``.
+        problem: an objective.
+        solver: the run's ``Settings``.
+        build: ``(make_solver, solver) -> engine``, with a start and noise of the pilot's own.
+
+    Raises:
+        UserError: several step sizes, whose variances would differ.
+    """
+    if method.factory in OWN:
+        return method
+    stated = {name: one.default for name, one in inspect.signature(GRADIENT.get(method.factory)).parameters.items()}
+    stated |= method.options
+    if stated.get("variances", ()) is not None:  # it does not need them, or has them
+        return method
+    if len(solver.step_sizes) > 1:
+        raise UserError(
+            f"{method.estimator}: {len(solver.step_sizes)} step sizes; its pilot run measures the variances of one. "
+            "Give one step size, or a method for each"
+        )
+    if isinstance(stated["pilot"], bool) or not isinstance(stated["pilot"], int) or stated["pilot"] < 2:
+        return method  # the estimator rejects it
+    alone = {"particles": stated["pilot"], "noise": "iid", "repetitions": 1, "diagnostics": None}
+    settings = replace(solver, **alone, per_decade=_PER_DECADE)
+
+    def make_solver(problem, sampler):
+        adaptive = GRADIENT.get("mlmc_adaptive")
+        return descents(adaptive(problem, sampler.batches, stated["pilot"], stated["base"]), settings, sampler)
+
+    pilot = build(make_solver, settings)
+    state, done, found, taken = pilot.init(), 0, [], 0.0
+    for stop in [1, *(one for one in pilot.stops if one > 1)]:
+        state, done = pilot.advance(state, done, stop - done), stop
+        measured = {name: float(value.mean()) for name, value in pilot.backend.to_numpy(state[0].estimator).items()
+                    if name in ("V_0", "spread", "taken")}  # fmt: skip
+        taken = measured["taken"]
+        if done == 1:
+            found.append((0, measured["V_0"]))
+        if (step := done * pilot.steps - 1) > 0:
+            found.append((step, measured["spread"]))  # of this step alone: a running mean would lag behind the fall
+    lost = next((n for n, (_, V) in enumerate(found) if not (np.isfinite(V) and V > 0)), len(found))
+    if lost < 2:  # the run itself will diverge, and its trace will say so
+        return method
+    options = {**method.options, "variances": found[:lost], "pilot_taken": round(taken)}
+    return replace(method, options=options)
+
+
+NOISE = Noise(index=0, weight=None, rows=None, eps=0, position=None)
+_PLAN = Plan(index=0, weight=None, rows=None, key=0, position=None)
+RUNS, REPETITIONS = (0, 0), (None, 0)  # axes of arguments with step sizes and repetitions, and with repetitions only
+
+
+def mapped(backend, function, *axes):
+    """``function(setting, ...)`` over step sizes (outer) and repetitions (inner).
+
+    The axes of each further argument are ``RUNS`` (both), ``REPETITIONS`` (shared by the step sizes) or those of noise
+    (shared by the step sizes; batch weights and positions are shared by the repetitions as well).
+    """
+    inner = backend.vmap(function, (None, *(inner for _, inner in axes)))
+    return backend.vmap(inner, (0, *(outer for outer, _ in axes)))
+
+
+def noise_axes(sampler):
+    """The axes of an epoch's noise, or of its plan if the noise is too wide for memory."""
+    return None, _PLAN if sampler.wide else NOISE
+
+
+def draw(sampler, keys, epoch):
+    """The noise of an epoch, or its plan, for the repetitions of ``keys``."""
+    return jax.vmap(lambda key: draw_one(sampler, key, epoch), out_axes=noise_axes(sampler)[1])(keys)
+
+
+def draw_one(sampler, key, epoch):
+    """The same of the repetition of ``key``."""
+    return (sampler.plan if sampler.wide else sampler.epoch)(jax.random.fold_in(key, epoch))
+
+
+def program(problem, sampler, at, cuts: bool = False):
+    """The program of a problem's backend for epochs of mapped runs.
+
+    Args:
+        problem: an objective.
+        sampler: draws the noise.
+        at: ``setting -> solver``.
+        cuts: whether its last epoch may be partial; the number of an epoch's steps is then an argument.
+    """
+    return _epochs(problem)(problem, sampler, at, cuts)
+
+
+def one_epoch(solver, key, params):
+    """``() -> state``: the state of a solver after one epoch from its start, with the same noise in every call.
+
+    Args:
+        solver: a ``Descent``.
+        key: JAX key of the noise, which is drawn before.
+        params: the parameters at the start.
+    """
+    return _epochs(solver.estimator.problem).one_epoch(solver, key, params)
+
+
+_MODULES = {"jax": "engine", "torch": "torch_program", "stream": "stream_program"}
+
+
+def _epochs(problem):
+    """The class of programs for a problem: that of its backend, unless it names another."""
+    name = _MODULES[getattr(problem, "program", problem.backend.name)]
+    return importlib.import_module(f"lowvar.vi.run.{name}").Epochs
+
+
+class Epochs:
+    """Epochs of mapped runs in JAX, as one compiled loop; arguments as for ``program``.
+
+    An axis of one step size or one repetition is not mapped: a map doubles the time of a trace, and XLA's code on a CPU
+    for a map over one run may take four times as long as that for the run.
+    """
+
+    def __init__(self, problem, sampler, at, cuts: bool = False):
+        steps = sampler.batches.steps
+        self._every = (0, steps) if cuts and steps > 1 else ()
+
+        def epoch(setting, state, noise, part):
+            solver = at(setting)
+            if not part:
+                return solver.epoch(state, noise)
+            state = jax.lax.cond(part[0] == 0, solver.begin_epoch, lambda state: state, state)
+            state = solver.steps(state, noise, part)
+            return jax.lax.cond(part[1] == steps, lambda s: solver.end_epoch(s, noise.index), lambda s: s, state)
+
+        def advance(state, settings, keys, first, count, part):
+            sizes, repetitions = (len(jax.tree.leaves(one)[0]) > 1 for one in (settings, keys))
+
+            def drawn(i):
+                return draw(sampler, keys, i) if repetitions else draw_one(sampler, keys[0], i)
+
+            def epochs(settings, state, noise):
+                return epoch(settings, state, noise, part)
+
+            if repetitions:
+                epochs = jax.vmap(epochs, (None, 0, noise_axes(sampler)[1]))
+            if sizes:
+                epochs = jax.vmap(epochs, (0, 0, None))
+            runs = tuple(slice(None) if many else 0 for many in (sizes, repetitions))
+            settings = jax.tree.map(lambda leaf: leaf[runs[0]], settings)
+            state = jax.tree.map(lambda leaf: leaf[runs], state)
+            state = jax.lax.fori_loop(first, first + count, lambda i, state: epochs(settings, state, drawn(i)), state)
+            axes = tuple(slice(None) if many else None for many in (sizes, repetitions))
+            return jax.tree.map(lambda leaf: leaf[axes], state)
+
+        self._advance = compiled(advance, donate_argnums=0)
+
+    def __call__(self, state, settings, keys, first, count):
+        """The state ``count`` epochs after epoch ``first``; a count of 0 only compiles."""
+        return self._advance(state, settings, keys, first, count, self._every)
+
+    def cut(self, state, settings, keys, epoch, first, end):
+        """The state after the steps ``first`` to ``end - 1`` of an epoch, which only its last step closes.
+
+        The same program, with other arguments: another one would take as long to compile.
+        """
+        return self._advance(state, settings, keys, epoch, 1, (first, end))
+
+    def close(self):
+        """Nothing is open between calls."""
+
+    @staticmethod
+    def one_epoch(solver, key, params):
+        """See ``one_epoch``."""
+        sampler = solver.sampler
+        noise = jax.block_until_ready((sampler.plan if sampler.wide else sampler.epoch)(key))
+        epoch, state = compiled(solver.epoch), compiled(solver.init)(params)
+        return lambda: jax.block_until_ready(epoch(state, noise))

@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from lowvar.errors import UserError
 from lowvar.registry import label
 from lowvar.vi.estimators.schedules import Schedule
 
@@ -62,9 +61,6 @@ class Settings:
         per_row: whether step sizes of ``"sgd"`` apply to the ELBO divided by N.
         diagnostics: measurement of gradient errors; none if None.
         own: the caller's ``transformation`` of optax, or ``step_size_at``, a function of the step.
-
-    Raises:
-        UserError: an odd number of antithetic particles.
     """
 
     step_sizes: tuple[float, ...]
@@ -84,7 +80,3 @@ class Settings:
     per_row: bool = False
     diagnostics: Diagnostics | None = None
     own: Mapping[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self):
-        if self.noise == "antithetic" and self.particles % 2:
-            raise UserError(f"noise: antithetic needs an even number of particles, not {self.particles}")

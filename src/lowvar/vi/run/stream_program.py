@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from lowvar.core.compiled import compiled
-from lowvar.core.generator import numpy_generator
+from lowvar.core.keys import numpy_generator
 from lowvar.core.windows import windows
 from lowvar.vi.sampler import Noise
 

@@ -14,7 +14,7 @@ import numpy as np
 from lowvar.core.gaussian import GAUSSIAN
 from lowvar.core.torch import traced
 from lowvar.vi.batches import BATCHES
-from lowvar.vi.run.programs import NOISE, REPETITIONS, RUNS, draw, mapped
+from lowvar.vi.run.engine import NOISE, REPETITIONS, RUNS, draw, mapped
 from lowvar.vi.sampler import Noise
 from lowvar.vi.sampler import sampler as make_sampler
 
@@ -75,6 +75,15 @@ class Epochs:
     def close(self):
         """Nothing is open between calls."""
 
+    @staticmethod
+    def one_epoch(solver, key, params):
+        """See ``engine.one_epoch``."""
+        problem = solver.estimator.problem
+        run = Epochs(problem, solver.sampler, lambda setting: solver)
+        state = jax.tree.map(lambda leaf: leaf[None, None], solver.init(params))
+        keys, setting = key[None], {"step_size": problem.backend.asarray(np.zeros(1, problem.dtype))}
+        return lambda: jax.tree.map(lambda leaf: leaf[0, 0], run(state, setting, keys, 0, 1))
+
     def _flat(self, settings, state):
         """Leaves of the settings, and the state; without the axes of a single run."""
         (settings, self._setting), (leaves, structure) = jax.tree.flatten(settings), jax.tree.flatten(state)
@@ -131,15 +140,6 @@ class Epochs:
 
         program = traced(flat, [*settings, *state.leaves, *noise])
         return None if any(same) else program, structures[0]
-
-
-def one_epoch(solver, key, params):
-    """See ``programs.one_epoch``."""
-    problem = solver.estimator.problem
-    run = Epochs(problem, solver.sampler, lambda setting: solver)
-    state = jax.tree.map(lambda leaf: leaf[None, None], solver.init(params))
-    keys, setting = key[None], {"step_size": problem.backend.asarray(np.zeros(1, problem.dtype))}
-    return lambda: jax.tree.map(lambda leaf: leaf[0, 0], run(state, setting, keys, 0, 1))
 
 
 def _ordered(tree, like):

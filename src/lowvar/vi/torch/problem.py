@@ -11,13 +11,12 @@ import torch
 from lowvar.core.backend import get
 from lowvar.core.rows import native
 from lowvar.errors import UserError
-from lowvar.vi.drawn_start import drawn_start
-from lowvar.vi.given_start import fill
 from lowvar.vi.guides import forms as guide_forms
 from lowvar.vi.guides.amortised import Amortised
 from lowvar.vi.guides.guide import MeanField
 from lowvar.vi.guides.low_rank import LowRank
 from lowvar.vi.guides.registry import family
+from lowvar.vi.starts import drawn_start, fill
 from lowvar.vi.torch.checks import TorchCheck, dtype_of
 from lowvar.vi.torch.functions import functions_of, traceable
 from lowvar.vi.variational import VariationalProblem

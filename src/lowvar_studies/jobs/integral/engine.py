@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from lowvar.core.keys import named_key
-from lowvar.core.loop import Engine
+from lowvar.core.loop import Runs
 from lowvar.errors import UserError
 from lowvar.integrals.base import FLAGS, Integrals, Integrator, Samples, make
 from lowvar_studies.jobs.integral.samples import Drawn
@@ -15,7 +15,7 @@ from lowvar_studies.jobs.integral.spec import label
 _ROWS = ("value", "standard_error")  # measured for each task; all other arrays for each repetition
 
 
-class IntegralEngine(Engine):
+class IntegralEngine(Runs):
     """The estimates of one integrator.
 
     Rounding in batched linear algebra depends on the number of matrices. So all chunks of a job have the same number of

@@ -12,7 +12,7 @@ import numpy as np
 
 from lowvar.core import backend as backends
 from lowvar.core.keys import named_key
-from lowvar.core.loop import ArrayEngine
+from lowvar.core.loop import Runs
 from lowvar.search.problem import Ledger, checked_start, open_ledger, record
 from lowvar.search.solvers import SEARCH
 from lowvar.search.solvers.compiled import generation
@@ -38,7 +38,7 @@ class Progress(NamedTuple):
     met_best: Any
 
 
-class CompiledEngine(SearchEngine, ArrayEngine):
+class CompiledEngine(SearchEngine, Runs):
     """All repetitions of a search as one array program.
 
     Args:
@@ -85,7 +85,9 @@ class CompiledEngine(SearchEngine, ArrayEngine):
 
     def advance(self, state, first: int, count: int):
         """All repetitions ``count`` generations after generation ``first``; a count of 0 only compiles."""
-        return self._generations(state, self.keys, first, count)
+        state = self._generations(state, self.keys, first, count)
+        self.backend.wait(state)
+        return state
 
     def _measure_one(self, progress):
         mean = self.solver.mean(progress.solver)

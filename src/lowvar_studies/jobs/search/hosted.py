@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from lowvar.core.loop import Engine
+from lowvar.core.loop import Runs
 from lowvar.search.evaluator import Evaluator
 from lowvar.search.problem import BlackBoxProblem, Ledger
 from lowvar_studies.jobs.search.counted import SearchEngine
@@ -46,7 +46,7 @@ class Progress(NamedTuple):
         return Ledger(*map(np.array, ledger if np.isfinite(ledger.best) else ledger._replace(best_at=mean)))
 
 
-class _Hosted(SearchEngine, Engine):
+class _Hosted(SearchEngine, Runs):
     """The common part: evaluators, measurements and final values."""
 
     def __init__(self, problem: BlackBoxProblem, settings, evaluations: int):

@@ -227,6 +227,8 @@ class SolverSpec(Sparse):
 
     @pydantic.model_validator(mode="after")
     def _possible(self):
+        if self.noise == "antithetic" and (particles := self.particles or 1) % 2:
+            raise ValueError(f"noise: antithetic needs an even number of particles, not {particles}")
         try:
             self.make()
         except UserError as error:

@@ -50,7 +50,7 @@ def search(job, engine: Callable, *, checkpoint: Path, mark, progress=None, ever
     while len(rows) < job.trials:
         spec = job.trial(choice := propose(job, rows))
         alone = {**mark, "spec": spec.hash}
-        result = loop.run(engine(spec), checkpoint=within, mark=alone, every=every)
+        result = loop.complete(engine(spec), checkpoint=within, mark=alone, every=every)
         spent = result.timing.iloc[-1]
         rows.append({**choice, "value": value(result.trace), **{name: float(spent[name]) for name in _SECONDS}})
         stacked = {name: np.array([row[name] for row in rows]) for name in rows[0]}
