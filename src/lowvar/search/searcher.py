@@ -22,8 +22,8 @@ from lowvar.search.problem import (
     uniform_probabilities,
 )
 from lowvar.search.solvers import SEARCH
+from lowvar.search.solvers.base import CompiledSearch
 from lowvar.search.solvers.box import Box
-from lowvar.search.solvers.compiled import CompiledSearch
 from lowvar.search.solvers.integers import Margin, mask
 from lowvar.search.solvers.make import default_method, make_search
 

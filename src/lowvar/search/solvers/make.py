@@ -12,8 +12,7 @@ from lowvar.errors import UserError, kind_of
 from lowvar.registry import label
 from lowvar.search.problem import Domain
 from lowvar.search.solvers import OURS, SEARCH
-from lowvar.search.solvers.base import SearchSolver
-from lowvar.search.solvers.compiled import CompiledSearch
+from lowvar.search.solvers.base import CompiledSearch, SearchSolver
 
 _WIDE = 200  # dimensions beyond which a full covariance is not learnt within the usual budgets
 
