@@ -1,29 +1,37 @@
-"""Evaluations of a problem: counted, checked and limited by a budget."""
+"""Evaluations of a function: of one point or of all, here or in workers; counted, checked and limited by a budget."""
 
+import functools
 import math
+import traceback
+from collections.abc import Callable
+from concurrent.futures.process import BrokenProcessPool
+from numbers import Real
 from typing import Any, Literal, get_args
 
 import numpy as np
 
-from lowvar.errors import UserError, check_known, whole
-from lowvar.search.callable import PointErrors, WrongValue, numbers
-from lowvar.search.problem import HOST, BlackBoxProblem, open_ledger, record
+from lowvar.errors import UserError, check_known, kind_of, require, whole
+from lowvar.search.problem import HOST, BlackBoxProblem, Domain, open_ledger, record, to_host, uniform_probabilities
 
 Errors = Literal["raise", "mark"]
 _COUNTED = 10**6  # maximum number of points of a space whose evaluated ones are recorded
+_MARK = "errors='mark' counts such points as failures and continues"
 
 
 class BudgetSpent(Exception):
-    """A request exceeds the remaining budget; none of its points was evaluated.
+    """A request exceeds the remaining budget; none of its points was evaluated."""
 
-    Attributes:
-        asked: number of points requested.
-        remaining: evaluations left in the budget.
-    """
 
-    def __init__(self, asked: int, remaining: int):
-        super().__init__(f"{asked} evaluations requested, {remaining} left in the budget")
-        self.asked, self.remaining = asked, remaining
+class PointErrors(Exception):
+    """A function raised at some points; ``values (n,)`` are NaN there."""
+
+    def __init__(self, message: str, values: np.ndarray):
+        super().__init__(message)
+        self.values = values
+
+
+class Unusable(UserError):
+    """A function that returned something other than one number for each point, or that workers cannot call."""
 
 
 class Evaluator:
@@ -45,8 +53,7 @@ class Evaluator:
     Raises:
         UserError: a setting out of range.
 
-    >>> from lowvar.search.callable import from_callable
-    >>> evaluate = Evaluator(from_callable(lambda x: x @ x, 2), budget=3)
+    >>> evaluate = Evaluator(from_callable(lambda x: x @ x, Domain("real", 2)), budget=3)
     >>> evaluate([[1, 2], [0, 1]]), evaluate.best, evaluate.remaining
     (array([5., 1.]), 1.0, 1)
     """
@@ -99,7 +106,7 @@ class Evaluator:
         if not len(points):
             return np.zeros(0)
         if len(points) > self.remaining:
-            raise BudgetSpent(len(points), int(self.remaining))
+            raise BudgetSpent(f"{len(points)} evaluations requested, {int(self.remaining)} left in the budget")
         values, error = self._values(points)
         exact = values
         if self.problem.noise is not None:
@@ -107,8 +114,14 @@ class Evaluator:
         self._record(points, values, exact)
         if self.errors == "raise":
             if error is not None:
-                raise UserError(str(error)) from (error.__cause__ or error)
-            _refuse_failures(self.problem.name, values)
+                raise error
+            failed = np.flatnonzero(~np.isfinite(values))
+            if len(failed):
+                more = f" (and at {len(failed) - 1} more)" if len(failed) > 1 else ""
+                raise UserError(
+                    f"{self.problem.name} gave {values[failed[0]]} at point {failed[0]} of {len(values)}{more}: values "
+                    f"must be finite; {_MARK}"
+                )
         return np.where(np.isfinite(values), values, np.nan)
 
     def others(self, most: int) -> np.ndarray:
@@ -134,25 +147,24 @@ class Evaluator:
         return whole_numbers
 
     def _values(self, points):
-        """Values ``(n,)``, and the exceptions by point."""
+        """Values ``(n,)``, and the error of a function that raised, or None."""
         backend, name = self.problem.backend, self.problem.name
         try:
             if backend is not None:
                 return numbers(backend.to_numpy(self._program(backend.asarray(points))), len(points)), None
-            return numbers(self._program(points), len(points)), None
+            return numbers(self._program(points.copy()), len(points)), None
         except PointErrors as error:
-            return error.values, error
-        except WrongValue as error:
+            message, values, cause = f"{name} {error}", error.values, error.__cause__
+        except Unusable as error:
             raise UserError(f"{name} {error}") from error
-        except UserError:
-            raise
         except Exception as error:
             if backend is not None:  # a failure of a compiled problem is a bug: keep its traceback
                 raise
-            message = f"{name} raised {type(error).__name__}: {error} (called with {len(points)} points)"
-            raised = PointErrors(message, np.full(len(points), np.nan), dict.fromkeys(range(len(points)), error))
-            raised.__cause__ = error
-            return raised.values, raised
+            raised = dict.fromkeys(range(len(points)), error)
+            message, values, cause = f"{name} {_raised(raised, len(points))}", np.full(len(points), np.nan), error
+        failure = UserError(f"{message}; {_MARK}")
+        failure.__cause__ = cause
+        return values, failure
 
     def _record(self, points, values, exact):
         self.ledger = record(HOST, self.ledger, points, values)
@@ -164,11 +176,141 @@ class Evaluator:
             self._seen[index] = True
 
 
-def _refuse_failures(name, values):
-    failed = np.flatnonzero(~np.isfinite(values))
-    if len(failed):
-        more = f" (and at {len(failed) - 1} more)" if len(failed) > 1 else ""
-        raise UserError(
-            f"{name} gave {values[failed[0]]} at point {failed[0]} of {len(values)}{more}: values must be finite; "
-            "errors='mark' counts such points as failures and continues"
+def from_callable(
+    f: Callable[[Any], Any], domain: Domain, *, batched: bool = False, workers: int = 1
+) -> BlackBoxProblem:
+    """A problem whose values come from ``f``, called from Python with NumPy arrays.
+
+    Args:
+        f: ``(dim,) -> number``, or ``(N, dim) -> (N,)`` if ``batched``. Numbers may be Python's or scalars of
+            NumPy, JAX or PyTorch. It receives copies, which it may change.
+        domain: its domain; a search starts from zero, or from uniform probabilities.
+        batched: whether ``f`` takes all points of a generation at once.
+        workers: processes that evaluate a function that is not batched. Functions that cannot be imported, such as
+            lambdas, are pickled by value. An exception at one point does not affect the others.
+
+    Raises:
+        UserError: an option out of range.
+    """
+    if not callable(f):
+        raise UserError(f"f is {kind_of(f)}: it must be a function of a point, or a BlackBoxProblem")
+    workers = whole("workers", workers, 1)
+    if batched and workers > 1:
+        raise UserError(f"workers={workers} with a batched f: only an f of one point can use workers")
+    for package in ("cloudpickle", "joblib") if workers > 1 else ():
+        require(f"workers={workers}", package, "workers")
+    values = f if batched else functools.partial(one_by_one, f, workers=workers)
+    start = np.zeros(domain.dim) if domain.kind == "real" else uniform_probabilities(domain)
+    called = getattr(f, "__name__", type(f).__name__)
+    return BlackBoxProblem(called, domain, values, None, None, lambda key: start)
+
+
+def number(value: Any) -> float:
+    """A Python, NumPy, JAX or PyTorch scalar as a float; a Python int may be of any size.
+
+    Raises:
+        Unusable: it is anything else.
+    """
+    array = to_host(float(value) if isinstance(value, Real) else value)
+    if array.shape != () or array.dtype.kind not in "biuf":
+        raise Unusable(f"returned {_described(value, array)}: it must return one number")
+    return float(array)
+
+
+def numbers(values: Any, count: int) -> np.ndarray:
+    """The return value of a function of ``count`` points as ``(count,)``, float64.
+
+    Raises:
+        Unusable: it has another shape, or holds no real numbers.
+    """
+    array = to_host(values)
+    if array.shape != (count,) or array.dtype.kind not in "biuf":
+        raise Unusable(
+            f"returned {_described(values, array)} for {count} points: it must return numbers of shape ({count},)"
         )
+    return array.astype(np.float64)
+
+
+def _described(value: Any, array: np.ndarray) -> str:
+    """``value`` in a few words for a message."""
+    if array.dtype.kind in "biufc":
+        kind = "complex numbers" if array.dtype.kind == "c" else "an array"
+        return f"{kind} of shape {array.shape}"
+    return "None" if value is None else kind_of(value)
+
+
+def one_by_one(f: Callable[[Any], Any], points: np.ndarray, workers: int = 1) -> np.ndarray:
+    """``f`` of every row of ``points``, in order.
+
+    Args:
+        f: function of one point ``(dim,)``, which receives a copy.
+        points: ``(n, dim)``.
+        workers: number of processes; 1 means this process. A worker unpickles ``f`` once, so ``f`` keeps its caches.
+
+    Returns:
+        Values ``(n,)``.
+
+    Raises:
+        PointErrors: ``f`` raised at some points.
+        Unusable: ``f`` returned something other than a number, cannot be sent to the workers, or ended one.
+    """
+    results = [_guarded(f, point) for point in points] if workers == 1 else _in_processes(f, points, workers)
+    raised = {index: error for index, (_, error) in enumerate(results) if error is not None}
+    for index, error in raised.items():
+        if isinstance(error, Unusable):
+            raise Unusable(f"point {index}: f {error}") from error
+    values = np.array([value for value, _ in results], dtype=np.float64)
+    if raised:
+        raise PointErrors(_raised(raised, len(points)), values) from next(iter(raised.values()))
+    return values
+
+
+def _raised(errors: dict[int, Exception], count: int) -> str:
+    """The words for the exceptions that a function raised, by the index of the point."""
+    index, error = next(iter(errors.items()))
+    said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    place = f"at point {index}" if len(errors) == 1 else f"at {len(errors)} of {count} points, first at point {index}"
+    return f"raised {said} ({place})"
+
+
+def _guarded(f, point) -> tuple[float, Exception | None]:
+    try:
+        return number(f(point.copy())), None
+    except Exception as error:
+        return np.nan, error
+
+
+def _in_processes(f, points, workers) -> list[tuple[float, Exception | None]]:
+    import cloudpickle
+    import joblib
+
+    try:
+        sent = cloudpickle.dumps(f)
+    except Exception as error:
+        raise Unusable(f"cannot be sent to worker processes ({error}): use workers=1, or a batched f") from error
+    try:
+        tasks = (joblib.delayed(_remote)(sent, point) for point in points)
+        return list(joblib.Parallel(n_jobs=workers, backend="loky")(tasks))  # type: ignore[arg-type]
+    except BrokenProcessPool as error:
+        raise Unusable("ended its worker process: it ran out of memory, or crashed outside Python") from error
+
+
+def _remote(sent, point):
+    import cloudpickle
+
+    value, error = _guarded(_received(sent), point)
+    if error is None or isinstance(error, Unusable):
+        return value, error
+    error.add_note("in a worker process:\n" + "".join(traceback.format_exception(error)))
+    try:
+        cloudpickle.loads(cloudpickle.dumps(error))
+    except Exception:  # an exception that does not survive pickling
+        error = RuntimeError(f"{type(error).__name__}: {error}")
+    return value, error.with_traceback(None)
+
+
+@functools.lru_cache(maxsize=4)
+def _received(sent):
+    import cloudpickle
+
+    return cloudpickle.loads(sent)

@@ -1,23 +1,40 @@
-"""The public interface of black-box search: ``minimize``."""
+"""The public interface of black-box search: ``minimize``, its stopping rules and its result."""
 
+import math
+from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
 
 import jax
 import numpy as np
 
 from lowvar.core.keys import named_key
+from lowvar.core.loop import geometric
 from lowvar.errors import UserError, kind_of, whole
-from lowvar.search.callable import from_callable
-from lowvar.search.evaluator import Errors, Evaluator
+from lowvar.search.convergence import Look, Rest
+from lowvar.search.evaluator import BudgetSpent, Errors, Evaluator, from_callable
+from lowvar.search.noise import DIGITS, Noise, average, deviation, dominated, error_of_mean, median
 from lowvar.search.problem import BlackBoxProblem, Kind, to_host
-from lowvar.search.run import Generation, Run, SearchResult, Status
-from lowvar.search.searcher import Searcher, domain_and_start, known_method, own_options
-from lowvar.search.solvers import SEARCH
-from lowvar.search.solvers.make import default_method
+from lowvar.search.searcher import Searcher, chosen_method, default_method, domain_and_start
 
 __all__ = ["Generation", "SearchResult", "Status", "minimize"]
 
+Status = Literal["target", "converged", "stalled", "budget", "callback", "interrupted", "failed"]
+
+_ROWS = 100  # rows of the trace in a decade of generations
+_DEAD = 10  # consecutive generations without any value, after which a search ends
+_FAR = 1e15  # a search whose points exceed this multiple of the first generation's has diverged
+_STEP = 1e-3  # a search that continues from a better point has at least this fraction of the first sigma
+# With which fraction of the first sigma searches start again from a place, and how many have to come back. Values on a
+# plateau are few, so that one search may come back by chance; at a kink it hardly can.
+_AGAIN = {"kink": (1e-2, 1), "plateau": (1.0, 2)}
+_HIGHER = 2  # searches that have to end higher before the best point counts as stalled
+_CLOSE = 1e-8  # of the fall of a search, see `Run._close`
+_CALLS = 20  # calls of a noisy f at the mean, whose averages give the standard error
+# reserved for a noisy f at the mean: budget / 20 evaluations, between 10 and 400
+_RESERVED, _FEWEST, _MOST = 20, 10, 400
 _TOLERANCE = "a search ends by itself where it stops moving; earlier by target= or a callback that returns True"
 _COUNT = "budget= limits the evaluations of f, and a callback that returns True ends the search"
 _TIME = "a callback that returns True ends the search, for example when the time is up"
@@ -26,6 +43,100 @@ _INSTEAD = {  # of the options of SciPy and pycma
     **dict.fromkeys(("maxiter", "maxfev", "maxfun", "maxfevals"), _COUNT),
     **dict.fromkeys(("timeout", "maxtime", "max_time"), _TIME),
 }
+
+
+class Generation(NamedTuple):
+    """The argument of a callback after each generation.
+
+    Attributes:
+        iteration: generations so far.
+        evaluations: evaluations so far.
+        x: the best point so far, ``(dim,)``, or None before there is one.
+        fun: its value, infinite before there is one.
+        points: points of this generation, ``(n, dim)``.
+        values: their values, ``(n,)``; NaN where ``f`` failed.
+        searcher: the search, for its ``mean``, ``sigma`` and ``condition``.
+    """
+
+    iteration: int
+    evaluations: int
+    x: np.ndarray | None
+    fun: float
+    points: np.ndarray
+    values: np.ndarray
+    searcher: Searcher
+
+
+@dataclass(frozen=True, eq=False)
+class SearchResult:
+    """The result of ``minimize``, under SciPy's names where they exist.
+
+    Attributes:
+        x: the best evaluated point, ``(dim,)``.
+        fun: its value; if ``f`` is noisy, the smallest of many noisy values, which is biased low.
+        success: whether the target was reached or, without a target, the search converged. False does not mean that
+            ``x`` is bad: when the budget ends a search, its quality is unknown.
+        status: reason for the end: ``target``; ``converged``: no point that was looked at around ``x`` is better, or
+            every point of a discrete domain was evaluated; ``stalled``, away from a minimum, on a plateau or at a kink;
+            ``budget``, ``callback``, ``interrupted`` (Ctrl-C) or ``failed``. The exceptions of Ctrl-C, of a failing
+            ``f`` and of a callback have it as their ``result``.
+        message: the same in a sentence.
+        nfev: evaluations of ``f``.
+        nit: generations.
+        mean: the search's estimate of the minimum, ``(dim,)``: if ``f`` is noisy, a better answer than ``x``, whose
+            value benefits from selection.
+        sigma: geometric mean of the standard deviations at the end.
+        condition: condition number of the covariance at the end.
+        failures: evaluations that gave no finite value.
+        notes: remarks on the result, one sentence each, such as ways on for a search that made no progress.
+        method: the search.
+        trace: table with columns ``iteration, evaluations, f, best, sigma, condition``, a row for each of the
+            first generations and ever fewer of the later ones. ``f`` is the median of the generation's values.
+        mean_fun: ``f`` at ``mean``, the average of several evaluations where ``f`` is noisy; NaN if the budget left
+            none, or if the callback or a failure ended the search.
+        mean_fun_se: its standard error, from the averages of up to 20 calls and, if ``f`` is batched, of two or more
+            positions in a call; 0 if ``f`` is not noisy, or is said not to be, and NaN if unknown.
+        noise: standard deviation of repeated evaluations of a point; 0 if they agree or with ``noisy=False``, NaN if no
+            point was evaluated twice.
+    """
+
+    x: np.ndarray
+    fun: float
+    success: bool
+    status: Status
+    message: str
+    nfev: int
+    nit: int
+    mean: np.ndarray = field(repr=False)
+    sigma: float
+    condition: float
+    failures: int
+    notes: tuple[str, ...]
+    method: str
+    trace: Any = field(repr=False)
+    mean_fun: float = np.nan
+    mean_fun_se: float = np.nan
+    noise: float = np.nan
+
+    def __repr__(self) -> str:
+        x, mean = (np.array2string(one, precision=6, threshold=8, edgeitems=3) for one in (self.x, self.mean))
+        failed = f", {self.failures} of them failed" if self.failures else ""
+        noisy = [
+            f"  fun      {self.fun:.8g} at x, the smallest of noisy values",
+            f"  mean_fun {self.mean_fun:.6g} +- {self.mean_fun_se:.2g} at mean; noise {self.noise:.3g}",
+            f"  mean     {mean}",
+        ]
+        return "\n".join(
+            [
+                f"SearchResult of {self.method}: {self.message}",
+                f"  success  {self.success}",
+                *(noisy if self.noise > 0 else [f"  fun      {self.fun:.8g}"]),
+                f"  x        {x}, dim {len(self.x)}",
+                f"  nfev     {self.nfev} in {self.nit} generations{failed}",
+                f"  sigma    {self.sigma:.3g}, condition {self.condition:.3g}",
+                *(f"  note     {note}" for note in self.notes),
+            ]
+        )
 
 
 def minimize(
@@ -132,18 +243,14 @@ def minimize(
     >>> result.status, result.x.round(3)
     ('target', array([1., 1., 1., 1., 1.]))
     """
-    known_method(method)
     if callback is not None and not callable(callback):
         raise UserError(f"callback is {kind_of(callback)}: it must be a function of a Generation")
     if noisy is not None and not isinstance(noisy, (bool, np.bool_)):
         raise UserError(f"noisy {noisy!r}: it must be True, False, or None to detect it")
     if isinstance(f, BlackBoxProblem):
         x0, sigma0, domain, dim, choices = _of_problem(f, x0, sigma0, domain, batched, workers, seed)
-    elif not callable(f):
-        raise UserError(f"f is {kind_of(f)}: it must be a function of a point, or a BlackBoxProblem")
     space, _ = domain_and_start(domain, x0, dim, choices)
-    chosen = default_method(space) if method == "auto" else method
-    SEARCH.check_options(chosen, options, also=own_options(minimize), instead=_INSTEAD)
+    chosen = chosen_method(method, space, options, of=minimize, instead=_INSTEAD)
 
     def make(method, x0=x0, sigma0=sigma0, count=0):
         own = int(np.random.SeedSequence([whole("seed", seed, 0), count]).generate_state(1)[0]) if count else seed
@@ -152,11 +259,7 @@ def minimize(
             backend=backend, bounds=bounds, integers=integers, **options,
         )  # fmt: skip
 
-    if isinstance(f, BlackBoxProblem):
-        problem = f
-    else:
-        own = space.choices if space.kind == "categorical" else None
-        problem = from_callable(f, space.dim, kind=space.kind, choices=own, batched=batched, workers=workers)
+    problem = f if isinstance(f, BlackBoxProblem) else from_callable(f, space, batched=batched, workers=workers)
     searcher, steady = make(chosen), default_method(space, noisy=True)
     steady = steady if method == "auto" and steady != chosen else None
     evaluator = Evaluator(problem, _budget(budget, searcher), errors)
@@ -198,3 +301,395 @@ def _target(target) -> float | None:
     if value.shape != () or value.dtype.kind not in "iuf" or np.isnan(value):
         raise UserError(f"target {target!r}: it must be a number, the value to stop at")
     return float(value)
+
+
+class Run:
+    """A running search, with its stopping rules.
+
+    Args:
+        searcher: asks for points.
+        again: ``(method, x0, sigma0, count) -> Searcher``, to continue from another start for the ``count``-th time.
+        method: of ``searcher``.
+        steady: the method to continue with where noise overwhelms ``searcher``; or None.
+        evaluator: of the function, with its budget.
+        target: a value to stop at, or None.
+        callback: or None.
+        noisy: whether ``f`` is noisy; None to detect it.
+        batched: whether the noise of a value may depend on the position of its point in a call.
+    """
+
+    def __init__(
+        self,
+        searcher: Searcher,
+        again: Callable[[Any, Any, float, int], Searcher],
+        method: Any,
+        steady: Any,
+        evaluator: Evaluator,
+        target: float | None,
+        callback: Callable[[Generation], Any] | None,
+        noisy: bool | None,
+        batched: bool = False,
+    ):
+        self.searcher, self.again, self.evaluator = searcher, again, evaluator
+        self.method, self.steady = method, steady
+        self.target, self.callback, self.batched = target, callback, batched
+        first = self.searcher.ask()
+        self.size, self.iteration = len(first), 0
+        self.far = min(_FAR * max(1.0, float(np.abs(first).max())), float(np.finfo(float).max))
+        self.stops = set(geometric(int(evaluator.remaining) // self.size, _ROWS))
+        self.rows: list[tuple] = []
+        self.noise, self.rest = Noise(noisy, steady is not None), Rest(self.searcher)
+        self.sigma0 = self.searcher.sigma
+        self.dead, self.diverged, self.rests = 0, False, False
+        self.width, self.restarts = 0.0, 0  # of searches that continued from the best point
+        self.confirmed, self.ends = math.inf, Counter()  # the value that searches start again from, and their ends
+        self.lowest = self.searcher
+        self.rounding = math.inf  # the smallest spread of values of a search at rest: those of one that came back move
+        self.back_to = math.inf  # the value of the kink that the search starts from; it ends there
+        self.vouch = 1  # the generation from which to evaluate the mean again, if a noisy value is below the target
+        self.first: tuple[float, float] = (np.nan, np.nan)  # the average of the first generation, its standard error
+        self.middle = np.nan  # of the last generation's values
+        self.at_mean: tuple[float, float] = (np.nan, np.nan)  # f there, and its standard error
+        self.tails = ""  # words on values at the mean that are far from normal
+        self.advice: list[str] = []
+
+    def to_the_end(self, progress: bool | None) -> SearchResult:
+        """Runs generations until a stopping rule applies."""
+        from tqdm import tqdm
+
+        disable = None if progress is None else not progress
+        problem = self.evaluator.problem
+        bar = tqdm(
+            total=self.evaluator.budget, desc=f"minimize {problem.name}", unit="eval", disable=disable, leave=False
+        )
+        with nullcontext() if problem.backend is None else jax.enable_x64(True), bar:
+            ended = None
+            try:
+                while ended is None:
+                    ended = self._generation()
+                    bar.set_postfix_str(f"best {self.evaluator.best:.4g}", refresh=False)
+                    bar.update(self.evaluator.evaluations - bar.n)
+            except BaseException as error:  # Ctrl-C, or of f or the callback
+                if self.evaluator.best_at is not None and isinstance(error, KeyboardInterrupt):
+                    error.result = self._result("interrupted", f"interrupted in generation {self.iteration + 1}")  # type: ignore[attr-defined]
+                    error.add_note(
+                        f"minimize: the attribute `result` of this exception has the result so far: "
+                        f"{self.evaluator.best:.8g} after {self.evaluator.evaluations} evaluations"
+                    )
+                elif self.evaluator.best_at is not None:
+                    error.result = self._result("failed", str(error) or type(error).__name__)  # type: ignore[attr-defined]
+                raise
+            return self._result(*ended)
+
+    @property
+    def discrete(self) -> bool:
+        """Whether any coordinate is a whole number."""
+        return self.searcher.domain.kind != "real" or self.searcher.integers is not None
+
+    @property
+    def reserve(self) -> int:
+        """Evaluations of the budget reserved for the mean of a noisy ``f``, or to look for noise at the best point."""
+        budget = self.evaluator.budget or 0
+        if self.noise.known:
+            return min(max(_FEWEST, budget // _RESERVED), _MOST, budget // 2)
+        return 2 if self.noise.asked else 0
+
+    def _generation(self) -> tuple[Status, str] | None:
+        """Runs one generation; returns the reason if the search ends with it."""
+        searcher, evaluator = self.searcher, self.evaluator
+        points = searcher.ask()
+        if not (np.abs(points) <= self.far).all():
+            why = "" if searcher.bounded else " f may be unbounded below; otherwise"
+            self.diverged = True
+            return "failed", f"the search diverged:{why} try a smaller sigma0 or a larger population"
+        if not self.discrete and self.rest.points(points):
+            return self._at_rest("the points of a generation no longer differ")
+        if searcher.spent:
+            why = "the search's deviations have shrunk to rounding, and its whole numbers no longer change"
+            return ("stalled", why) if self.noise.known else self._at_rest(why)
+        left = evaluator.remaining - self.reserve - evaluator.unseen
+        # they are few, or would be beyond the budget after another generation
+        others = left >= 0 and self._silent and (evaluator.unseen <= self.size or left < self.size + 2)
+        if others and not evaluator.unseen:
+            ended = self._at_rest("every point has been evaluated")
+            return None if self.noise.known else ended
+        if others:
+            return self._others()
+        if evaluator.remaining - (self.reserve if self.iteration else 0) < self.size:
+            return "budget", f"the budget of {evaluator.budget} evaluations is spent"
+        values = evaluator(points)
+        self.iteration += 1
+        self.noise.look(evaluator, self.iteration, points, values)
+        searcher.tell(values)
+        finite = values[np.isfinite(values)]
+        self.dead = 0 if len(finite) else self.dead + 1
+        if self.iteration == 1 and len(finite) > 1:
+            self.first = average(finite), deviation(finite, 1) / math.sqrt(len(finite))
+        rests = self.rest.values(finite)
+        reached, stopped = self._reached(), self._call_back(points, values)
+        self.middle = median(finite) if len(finite) else np.nan
+        if self.iteration in self.stops:
+            self._measure()
+        if reached or stopped:
+            return reached or stopped
+        if self.noise.overwhelms and self.steady is not None:
+            self._change(self.steady)
+        if not self._silent:
+            return None
+        if abs(searcher.best - self.back_to) <= self._close:
+            return self._at_rest("the search came back to its value")
+        if rests:
+            return self._at_rest("the values of many generations do not differ")
+        if self.discrete and self.rest.idle(evaluator.best):
+            ended = self._at_rest("half of the generations have not improved the best value")
+            if ended and ended[0] == "converged":
+                return ended
+            self.advice.clear()
+            self.rests = False
+        return None
+
+    def _others(self) -> tuple[Status, str] | None:
+        """A generation of points of a discrete domain that were not evaluated yet; the search does not see it."""
+        points = self.evaluator.others(self.size)
+        values = self.evaluator(points)
+        self.iteration += 1
+        finite = values[np.isfinite(values)]
+        self.middle = median(finite) if len(finite) else np.nan
+        if self.iteration in self.stops:
+            self._measure()
+        reached, stopped = self._reached(), self._call_back(points, values)
+        return reached or stopped
+
+    @property
+    def _silent(self) -> bool:
+        """Whether ``f`` showed no noise so far; the first generation shows it."""
+        return not self.noise.known and (self.iteration > 0 or not self.noise.asked)
+
+    def _reached(self) -> tuple[Status, str] | None:
+        if self.target is not None and self.evaluator.best <= self.target:
+            assert self.evaluator.best_at is not None
+            if not self.noise.known and not self.noise.lucky(
+                self.evaluator, self.evaluator.best_at, self.evaluator.best
+            ):
+                return "target", f"the target {self.target:g} is reached"
+            if self._vouched(self.target):
+                return "target", f"the mean's value is below the target {self.target:g} by two standard errors"
+        if self.dead == _DEAD:
+            return "failed", f"f gave no finite value in {_DEAD} generations, up to generation {self.iteration}"
+        return None
+
+    def _vouched(self, target: float) -> bool:
+        """Whether the mean reaches the target, for noisy values; checked at increasing intervals."""
+        count = max(_FEWEST, self.evaluator.evaluations // 50)
+        if self.iteration < self.vouch or self.evaluator.remaining < count + self.size + self.reserve:
+            return False
+        self.vouch = int(1.25 * self.iteration) + 1
+        self._evaluate_mean(count)
+        return self.at_mean[0] + 2 * self.at_mean[1] <= target
+
+    def _change(self, method: Any) -> None:
+        """Continues with the search made for noisy values, from the current mean."""
+        old = self.searcher
+        wide = min(self.sigma0, old.sigma * old.condition**0.25)
+        if np.isfinite(wide) and wide > 0 and np.isfinite(old.mean).all():
+            self._continue(method, old.mean, wide)
+        self.steady, self.noise.share = None, False
+
+    def _continue(self, method: Any, x0: np.ndarray, sigma0: float) -> None:
+        """Continues with a new search from ``x0``."""
+        self.restarts += 1
+        self.method, self.searcher = method, self.again(method, x0, sigma0, self.restarts)
+        self.rest, self.back_to = Rest(self.searcher), math.inf
+
+    @property
+    def _close(self) -> float:
+        """The difference of two results below which the search came back to the first one."""
+        best = self.evaluator.best
+        return DIGITS * abs(best) + _CLOSE * (max([best, *self.rest.medians[:1]]) - best)
+
+    def _at_rest(self, why: str) -> tuple[Status, str] | None:
+        """``converged`` or ``stalled``, judged by points around the best one; None if the search continues from a
+        better one among them."""
+        evaluator, best = self.evaluator, self.evaluator.best
+        if evaluator.best_at is None:
+            return "stalled", why
+        before, evaluator.errors = evaluator.errors, "mark"
+        try:
+            if self.noise.hides(evaluator, evaluator.best_at, best):
+                return "stalled", f"{why}, but f has another value when the best point is evaluated again"
+            if not evaluator.unseen:
+                return "converged", f"converged to the minimum: {why}"
+            return self._settled(why)
+        except BudgetSpent:
+            self.rests = True
+            return "budget", f"{why}; the budget ends before the points around x have shown whether it is a minimum"
+        finally:
+            evaluator.errors = before
+
+    def _settled(self, why: str) -> tuple[Status, str] | None:
+        """The verdict on the best point, or None if the search continues from there."""
+        evaluator, best, own = self.evaluator, self.evaluator.best, self.searcher.best
+        self.rounding = min(self.rounding, 0.0 if self.discrete else self.rest.width)
+        look = Look(self.searcher, evaluator, self.sigma0, DIGITS * abs(best) + 10 * self.rounding)
+        if self.searcher.domain.kind == "real":
+            look.around()
+            look.downhill()
+        else:
+            look.changes()
+        assert evaluator.best_at is not None
+        if look.better and not self.discrete:
+            self.width = min(max(look.way, _STEP * self.sigma0, 10 * self.width), self.sigma0)
+            self._continue(self.method, evaluator.best_at, self.width)
+            return None
+        place = "" if self.discrete else "kink" if look.kinked else "plateau" if look.stepped else ""
+        ended = ""
+        if place:
+            if best < self.confirmed - self._close:
+                self.confirmed, self.ends = best, Counter()
+            else:
+                self.ends["same" if own <= best + self._close else "higher"] += 1
+            width, needed = _AGAIN[place]
+            ended = "same" if self.ends["same"] >= needed else "higher" if self.ends["higher"] >= _HIGHER else ""
+            if not ended:
+                self.lowest = min(self.lowest, self.searcher, key=lambda searcher: searcher.best)
+                self._continue(self.method, evaluator.best_at, width * self.sigma0)
+                self.back_to = best if place == "kink" else math.inf
+                return None
+        status, words, advice = look.verdict(place, ended)
+        self.advice += advice
+        return status, words.format(why)
+
+    def _call_back(self, points, values) -> tuple[Status, str] | None:
+        """Calls the callback."""
+        if self.callback is None:
+            return None
+        searcher, evaluator = self.searcher, self.evaluator
+        best_at = None if evaluator.best_at is None else evaluator.best_at.copy()
+        report = Generation(
+            self.iteration, evaluator.evaluations, best_at, evaluator.best, points, values.copy(), searcher
+        )
+        try:
+            stop = self.callback(report)
+        except StopIteration:
+            stop = True
+        try:
+            stop = bool(stop)
+        except (TypeError, ValueError) as error:  # an array
+            raise UserError(
+                f"callback: it returned {kind_of(stop)} that is neither true nor false; return True to end the "
+                "search, and None to continue"
+            ) from error
+        if stop:
+            return "callback", f"the callback ended it after generation {self.iteration}"
+        return None
+
+    def _measure(self) -> None:
+        """Adds a row to the trace, or replaces that of the same generation."""
+        evaluator = self.evaluator
+        row = (self.iteration, evaluator.evaluations, self.middle, evaluator.best, *self.searcher.spread)
+        self.rows = [*(self.rows[:-1] if self.rows and self.rows[-1][0] == row[0] else self.rows), row]
+
+    def _result(self, status: Status, message: str) -> SearchResult:
+        import pandas as pd
+
+        if not self.noise.known:  # the last one may have started again above x
+            self.searcher = min(self.lowest, self.searcher, key=lambda searcher: searcher.best)
+        searcher, evaluator = self.searcher, self.evaluator
+        if status == "budget" and evaluator.best_at is not None and evaluator.remaining >= 2:
+            evaluator.errors = "mark"
+            self.noise.lucky(evaluator, evaluator.best_at, evaluator.best)
+        ended = status in ("budget", "converged", "stalled") or self.diverged
+        if ended and evaluator.remaining >= 1 and (np.abs(searcher.mean) <= self.far).all():
+            message += self._evaluate_mean(min(int(evaluator.remaining), self.reserve) if self.noise.known else 1)
+        if evaluator.best_at is None:
+            shows = "; errors='raise' shows the first failure" if evaluator.evaluations else ""
+            if shows and searcher.domain.kind == "real":
+                shows += ", and a smaller sigma0 keeps points nearer to x0"
+            raise UserError(f"{evaluator.problem.name}: f never returned a finite value: {message}{shows}")
+        if self.target is not None and status not in ("target", "failed", "interrupted"):
+            status, message = self._judge(self.target, status, message)
+        success = status == "target" or (status == "converged" and self.target is None)
+        if status == "budget" and not self.noise.known and not self.rests:
+            message += self._progress()
+        if self.noise.known and self.noise.sd > 0:
+            message += "; f is noisy: fun is the smallest of many noisy values and biased low"
+            value, error = self.at_mean
+            before, spread = self.first
+            tails = self.tails or self.noise.tails()
+            self.advice += [tails] if tails else []
+            if value - before > 3 * math.hypot(error, spread):
+                self.advice.append(
+                    f"f at the mean is above the first generation's average, {before:.4g}: the search moved away from "
+                    "the minimum; give more budget, a larger population, or another start"
+                )
+            message += f", f at the mean is {value:.4g} +- {error:.2g}" if np.isfinite(value) else ""
+        self._measure()
+        columns = ["iteration", "evaluations", "f", "best", "sigma", "condition"]
+        *_, sigma, condition = self.rows[-1]
+        return SearchResult(
+            evaluator.best_at, evaluator.best, success, status, message, evaluator.evaluations, self.iteration,
+            searcher.mean, sigma, condition, evaluator.failures, tuple(self.advice), searcher.method,
+            pd.DataFrame(self.rows, columns=columns), *self.at_mean, self.noise.sd,
+        )  # fmt: skip
+
+    def _judge(self, target: float, status: Status, message: str) -> tuple[Status, str]:
+        """Status and message of a search that ended before its target; the last evaluations may have reached it."""
+        value, error = self.at_mean
+        if not self.noise.known and self.evaluator.best <= target:  # possibly at the mean
+            return "target", f"the target {target:g} is reached"
+        if self.noise.known and value + 2 * error <= target:
+            return "target", f"the mean's value is below the target {target:g} by two standard errors"
+        shown = "shown to be reached" if self.noise.known and self.evaluator.best <= target else "reached"
+        return status, f"{message}; the target {target:g} is not {shown}"
+
+    def _progress(self) -> str:
+        """For a search ended by its budget: whether it had stalled, and what to try."""
+        method, domain = self.searcher.method, self.searcher.domain
+        if not self.rest.stuck():
+            return "" if self.target is not None else " before the search converged: more budget may improve it"
+        others = ["another start", "a larger sigma0", "a larger population", "more budget"]
+        if domain.kind != "real":
+            others.remove("a larger sigma0")
+        if domain.kind == "real" and domain.dim <= 1000 and method not in ("ingo_cma", "pycma", "cmaes"):
+            others.insert(0, "method='ingo_cma'")
+        near = ""
+        if self.discrete:
+            near = "x may be a minimum, whose neighbours a larger budget checks; otherwise "
+            others.remove("more budget")
+        tried = f"{', '.join(others[:-1])} or {others[-1]}"
+        slow = "the last quarter of the generations made hardly any progress"
+        self.advice.append(f"stalled: {slow}; {near}try {tried}")
+        return ", and the search had stalled"
+
+    def _evaluate_mean(self, count: int) -> str:
+        """Evaluates ``f`` at the mean ``count`` times; returns words on a failure, for the result's message.
+
+        The standard error comes from the averages of up to 20 calls, so that it holds for noise shared by a call; and,
+        if ``f`` is batched, from those of the positions in a call, as noise may depend on these.
+        """
+        before, self.evaluator.errors = self.evaluator.errors, "mark"
+        calls = min(count, _CALLS)
+        if self.batched and self.noise.known:
+            calls = max(1, min(_CALLS, count // max(2, math.isqrt(count // 4))))
+        points = np.repeat(self.searcher.mean[None, :], max(count // calls, 1), axis=0)
+        try:
+            values = np.array([self.evaluator(points) for _ in range(calls)])
+        except UserError as error:
+            return f" ({error})"
+        finally:
+            self.evaluator.errors = before
+        every = values[np.isfinite(values)]
+        if not len(every):
+            return " (f gave no value at the final mean)"
+        error = self.noise.sd
+        if self.noise.known:
+            error = error_of_mean(values, self.batched)
+            if np.isfinite(error):
+                self.noise.measured(every)
+            if dominated(np.abs(every - np.median(every))):
+                self.tails = (
+                    f"one of {len(every)} values at the mean makes up most of the noise: its tails are heavy, and "
+                    f"mean_fun_se may be far too small; their median is {np.median(every):.4g}"
+                )
+        self.at_mean = average(every), error
+        return ""

@@ -1,13 +1,17 @@
-"""Black-box search driven by the user's own loop: ``Searcher``."""
+"""Black-box search driven by the user's own loop: ``Searcher``; and searches by name."""
 
+import contextlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import jax
 import numpy as np
 
 from lowvar.core import backend as backends
-from lowvar.errors import UserError, check_known, whole
+from lowvar.core.backend import Backend
+from lowvar.core.keys import named_key
+from lowvar.errors import UserError, check_known, kind_of, whole
 from lowvar.registry import label
 from lowvar.search.problem import (
     HOST,
@@ -21,11 +25,12 @@ from lowvar.search.problem import (
     to_host,
     uniform_probabilities,
 )
-from lowvar.search.solvers import SEARCH
+from lowvar.search.solvers import OURS, SEARCH
+from lowvar.search.solvers.base import CompiledSearch, SearchSolver
 from lowvar.search.solvers.box import Box
-from lowvar.search.solvers.compiled import CompiledSearch
 from lowvar.search.solvers.integers import Margin, mask
-from lowvar.search.solvers.make import default_method, make_search
+
+_WIDE = 200  # dimensions beyond which a full covariance is not learnt within the usual budgets
 
 
 class Searcher:
@@ -88,14 +93,16 @@ class Searcher:
         integers: Any = None,
         **options: Any,
     ):
-        known_method(method)
         self.domain, start = domain_and_start(domain, x0, dim, choices)
-        chosen = default_method(self.domain, noisy) if method == "auto" else method
+        chosen = chosen_method(method, self.domain, options, noisy, of=Searcher)
         self.method = label(chosen)
-        SEARCH.check_options(chosen, options, also=own_options(Searcher))
         seed, width = whole("seed", seed, 0), _width(sigma0, domain, start)
-        self.integers = _integers(integers, self.domain)
-        self._box = None if bounds is None else _box(bounds, self.domain, width, self.integers)
+        self.integers = mask(integers, self.domain.dim)
+        if self.integers is not None and domain != "real":
+            raise UserError(f"integers: the points of a {domain} search are whole numbers already")
+        if bounds is not None and domain != "real":
+            raise UserError(f"bounds: only a real search takes bounds, not a {domain} one")
+        self._box = None if bounds is None else Box(bounds, self.domain.dim, width, self.integers)
         self._search = make_search(
             chosen, backends.get(backend), self.domain, self._box.outside(start) if self._box else start, width,
             seed, {"population": population, **options},
@@ -234,28 +241,46 @@ class Searcher:
         )
 
 
-def known_method(method: str | Callable[..., Any]) -> None:
-    """Raises a ``UserError`` for an unknown method."""
+def default_method(domain: Domain, noisy: bool = False) -> str:
+    """The most reliable search for a domain (docs/performance.md).
+
+    Args:
+        domain: the search domain.
+        noisy: whether repeated evaluations of a point differ.
+
+    >>> default_method(Domain("real", 10)), default_method(Domain("real", 10), noisy=True)
+    ('ingo_cma', 'ingo_path')
+    """
+    if domain.kind != "real":
+        return {"binary": "ingo_binary", "categorical": "ingo_categorical"}[domain.kind]
+    if domain.dim > _WIDE:
+        return "fast_ingo"
+    return "ingo_path" if noisy else "ingo_cma"
+
+
+def chosen_method(
+    method: str | Callable[..., Any], domain: Domain, options: Mapping[str, Any], noisy: bool = False, *,
+    of: Callable[..., Any], instead: Mapping[str, str] | None = None,
+) -> str | Callable[..., Any]:  # fmt: skip
+    """``method``, or the default for ``"auto"``, after a check of its options.
+
+    Args:
+        method: as for ``Searcher``.
+        domain: the search domain.
+        options: options of the method.
+        noisy: whether repeated evaluations of a point differ.
+        of: the call that takes them, whose own arguments are suggested for a misspelt one.
+        instead: see ``unknown_name``.
+
+    Raises:
+        UserError: an unknown method or option, or one of the wrong type.
+    """
     if method != "auto":
         SEARCH.entry(method, also=("auto",))
-
-
-def own_options(called: Callable) -> list[str]:
-    """A function's arguments other than the options of a method, for suggestions on a misspelt option."""
-    return [key for key, p in inspect.signature(called).parameters.items() if p.kind is not p.VAR_KEYWORD]
-
-
-def _integers(integers, domain: Domain) -> np.ndarray | None:
-    chosen = mask(integers, domain.dim)
-    if chosen is not None and domain.kind != "real":
-        raise UserError(f"integers: the points of a {domain.kind} search are whole numbers already")
+    chosen = default_method(domain, noisy) if method == "auto" else method
+    also = [key for key, p in inspect.signature(of).parameters.items() if p.kind is not p.VAR_KEYWORD]
+    SEARCH.check_options(chosen, options, also=also, instead=instead)
     return chosen
-
-
-def _box(bounds, domain: Domain, width: float, integers: np.ndarray | None) -> Box:
-    if domain.kind != "real":
-        raise UserError(f"bounds: only a real search takes bounds, not a {domain.kind} one")
-    return Box(bounds, domain.dim, width, integers)
 
 
 def domain_and_start(kind, x0, dim, choices) -> tuple[Domain, np.ndarray]:
@@ -295,3 +320,84 @@ def _width(sigma0, kind, start) -> float:
                 "all points would equal x0; use a larger sigma0, or shift and scale the coordinates inside f"
             )
     return float(array)
+
+
+def make_solver(
+    name: str | Callable[..., Any], backend: Backend, domain: Domain, options: Mapping[str, Any]
+) -> SearchSolver:
+    """The search called ``name``: ours, or a compiled peer.
+
+    Args:
+        name: name of a search that is not driven, or its factory.
+        backend: backend of the arrays.
+        domain: the search domain.
+        options: options of its factory, including ``population``.
+
+    Raises:
+        UserError: an unknown name, a domain or backend that the search does not support, an unknown option, or a value
+            of the wrong type or out of range.
+    """
+    factory = _checked(name, backend.name, domain, options)
+    with _refusals(name):
+        solver = factory(backend, domain, **options)
+    if not isinstance(solver, SearchSolver):
+        raise UserError(f"{label(name)}: the factory returned {kind_of(solver)}, not a SearchSolver")
+    return solver
+
+
+def make_search(
+    name: str | Callable[..., Any], backend: Backend, domain: Domain, x0: Any, sigma0: float, seed: int,
+    options: Mapping[str, Any],
+) -> Any:  # fmt: skip
+    """The search called ``name``, ours or any peer, with its state: what a ``Searcher`` asks and tells.
+
+    Args:
+        name: name of a search, or its factory.
+        backend: backend of the arrays.
+        domain: the search domain.
+        x0: the start, see ``checked_start``.
+        sigma0: initial standard deviation.
+        seed: seed of its draws.
+        options: as for ``make_solver``.
+
+    Returns:
+        A ``CompiledSearch``, or the object of a driven peer.
+
+    Raises:
+        UserError: as ``make_solver``, and a search that needs gradients.
+    """
+    if SEARCH.about(name).driven:
+        factory = _checked(name, backend.name, domain, options)
+        with _refusals(name):
+            return factory(domain, x0, sigma0, seed=seed, **options)
+    solver = make_solver(name, backend, domain, options)
+    with jax.enable_x64(True):
+        key = named_key(seed, "search", "noise")
+    with _refusals(name):
+        return CompiledSearch(solver, x0, sigma0, key)
+
+
+def _checked(name, backend, domain, options) -> Callable:
+    """The factory of a search, after all checks that precede a call."""
+    about = SEARCH.about(name)
+    if domain.kind not in about.domains:
+        others = ", ".join(one for one in SEARCH.own if domain.kind in SEARCH.about(one).domains)
+        kinds = " and ".join(about.domains)
+        raise UserError(f"{label(name)} searches {kinds} domains, not {domain.kind} ones: use one of {others}")
+    if backend not in about.backends:
+        raise UserError(f"{label(name)} has no {backend} backend: use {' or '.join(about.backends)}")
+    SEARCH.check_options(name, options)
+    return SEARCH.get(name)
+
+
+@contextlib.contextmanager
+def _refusals(name):
+    """Converts other projects' errors about settings to ``UserError``."""
+    try:
+        yield
+    except UserError:
+        raise
+    except (AssertionError, TypeError, ValueError) as error:
+        if name in OURS:
+            raise
+        raise UserError(f"{label(name)} refused these settings: {error}") from error

@@ -15,7 +15,7 @@ from lowvar.errors import UserError
 from lowvar.registry import label
 from lowvar.search.problem import KINDS, Domain
 from lowvar.search.solvers import SEARCH
-from lowvar.search.solvers.compiled import CompiledSearch, generation
+from lowvar.search.solvers.base import CompiledSearch, generation
 
 DIM, CHOICES = 20, 3
 

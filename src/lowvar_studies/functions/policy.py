@@ -22,7 +22,7 @@ import numpy as np
 
 from lowvar.core.backend import Backend
 from lowvar.errors import UserError, whole
-from lowvar.search.callable import one_by_one
+from lowvar.search.evaluator import one_by_one
 from lowvar.search.problem import BlackBoxProblem, Domain
 from lowvar_studies.functions.named import generator
 
@@ -69,10 +69,7 @@ def _task(own: str):
         value = functools.partial(loss, own, resets, steps)
 
         def values(points):
-            losses, raised = one_by_one(value, np.asarray(points, dtype=np.float64), workers)
-            for error in raised.values():  # a fault of the simulator, not of the point
-                raise error
-            return losses
+            return one_by_one(value, np.asarray(points, dtype=np.float64), workers)
 
         domain = Domain("real", size)
         return BlackBoxProblem(name or own, domain, values, None, None, lambda key: np.zeros(size), sigma0=0.1)

@@ -5,7 +5,7 @@ import abc
 import numpy as np
 
 from lowvar.errors import UserError, positive
-from lowvar.search.estimators.shaping import usable
+from lowvar.search.gradients import usable
 from lowvar.search.problem import HOST, Domain
 from lowvar.search.solvers.base import check_domain, check_population, default_population
 

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from lowvar.errors import UserError
-from lowvar.search.estimators.shaping import usable
+from lowvar.search.gradients import usable
 from lowvar.search.solvers.base import SearchSolver, check_domain, check_population, default_population
 
 

@@ -10,10 +10,11 @@ import torch
 
 from lowvar.core.backend import get
 from lowvar.errors import UserError
-from lowvar.search.callable import PointErrors, from_callable
-from lowvar.search.evaluator import BudgetSpent, Evaluator
+from lowvar.search.evaluator import BudgetSpent, Evaluator, from_callable
+from lowvar.search.problem import Domain
 from lowvar_studies.functions.catalogue import build
 
+PLANE = Domain("real", 2)
 POINTS = np.array([[3.0, 4.0], [0.0, 1.0], [1.0, 1.0]])
 SQUARES = [25.0, 1.0, 2.0]
 
@@ -35,7 +36,7 @@ def brittle():
 
 
 def test_one_point_at_a_time_or_all():
-    pointwise, batched = from_callable(square, 2), from_callable(lambda x: (x**2).sum(axis=1), 2, batched=True)
+    pointwise, batched = from_callable(square, PLANE), from_callable(lambda x: (x**2).sum(axis=1), PLANE, batched=True)
     for problem in (pointwise, batched):
         evaluate = Evaluator(problem)
         values = evaluate(POINTS)
@@ -56,12 +57,12 @@ def test_one_point_at_a_time_or_all():
     ids=["int", "numpy", "jax", "torch"],
 )
 def test_any_scalar_is_a_value(f):
-    assert Evaluator(from_callable(f, 2))(POINTS).tolist() == SQUARES
+    assert Evaluator(from_callable(f, PLANE))(POINTS).tolist() == SQUARES
 
 
 def test_a_batched_function_may_return_any_array():
     for f in (jnp.asarray, torch.tensor, list):
-        assert Evaluator(from_callable(lambda x: f(x[:, 0]), 2, batched=True))(POINTS).tolist() == [3, 0, 1]
+        assert Evaluator(from_callable(lambda x: f(x[:, 0]), PLANE, batched=True))(POINTS).tolist() == [3, 0, 1]
 
 
 @pytest.mark.parametrize("backend", ["jax", "torch"])
@@ -75,7 +76,7 @@ def test_problems_of_a_backend_are_converted(backend):
 
 
 def test_evaluations_are_counted():
-    evaluate = Evaluator(from_callable(square, 2))
+    evaluate = Evaluator(from_callable(square, PLANE))
     assert (evaluate.best, evaluate.best_at, evaluate.remaining) == (np.inf, None, np.inf)
     evaluate(POINTS)
     evaluate(POINTS + 1)
@@ -86,12 +87,11 @@ def test_evaluations_are_counted():
 
 def test_the_budget_holds():
     seen = []
-    evaluate = Evaluator(from_callable(lambda x: seen.append(x) or 0.0, 2), budget=5)
+    evaluate = Evaluator(from_callable(lambda x: seen.append(x) or 0.0, PLANE), budget=5)
     evaluate(POINTS)
     assert evaluate.remaining == 2
-    with pytest.raises(BudgetSpent, match="3 evaluations requested, 2 left in the budget") as caught:
+    with pytest.raises(BudgetSpent, match="3 evaluations requested, 2 left in the budget"):
         evaluate(POINTS)
-    assert (caught.value.asked, caught.value.remaining) == (3, 2)
     assert len(seen) == evaluate.evaluations == 3
     evaluate(POINTS[:2])
     assert evaluate.remaining == 0
@@ -99,7 +99,7 @@ def test_the_budget_holds():
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_values_that_are_not_finite(bad):
-    problem = from_callable(lambda x: bad if x[0] == 0 else x @ x, 2)
+    problem = from_callable(lambda x: bad if x[0] == 0 else x @ x, PLANE)
     evaluate = Evaluator(problem, errors="mark")
     np.testing.assert_array_equal(evaluate(POINTS), [25, np.nan, 2])
     assert (evaluate.failures, evaluate.best) == (1, 2)
@@ -111,13 +111,10 @@ def test_values_that_are_not_finite(bad):
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_one_point_that_raises_loses_no_other(brittle, workers):
-    problem = from_callable(brittle, 2, workers=workers)
+    problem = from_callable(brittle, PLANE, workers=workers)
     with pytest.raises(UserError, match=r"brittle raised ZeroDivisionError: no way \(at point 1\)") as caught:
         Evaluator(problem)(POINTS)
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
-    with pytest.raises(PointErrors) as direct:
-        problem.values(POINTS)
-    assert list(direct.value.errors) == [1]
     evaluate = Evaluator(problem, errors="mark")
     np.testing.assert_array_equal(evaluate(POINTS), [25, np.nan, 2])
     assert (evaluate.evaluations, evaluate.failures, evaluate.best) == (3, 1, 2)
@@ -125,14 +122,14 @@ def test_one_point_that_raises_loses_no_other(brittle, workers):
 
 def test_workers_are_processes_and_take_lambdas():
     offset = 10.0
-    where = Evaluator(from_callable(lambda x: offset + os.getpid(), 2, workers=2))(POINTS)
+    where = Evaluator(from_callable(lambda x: offset + os.getpid(), PLANE, workers=2))(POINTS)
     assert (where != offset + os.getpid()).all()
 
 
 def test_what_workers_cannot_do():
     lock = threading.Lock()
-    with pytest.raises(UserError, match=r"f cannot be sent to worker processes .*: use workers=1"):
-        Evaluator(from_callable(lambda x: lock.locked(), 2, workers=2))(POINTS)
+    with pytest.raises(UserError, match=r"cannot be sent to worker processes .*: use workers=1"):
+        Evaluator(from_callable(lambda x: lock.locked(), PLANE, workers=2))(POINTS)
 
     class Odd(Exception):
         def __init__(self, one, two):
@@ -142,21 +139,21 @@ def test_what_workers_cannot_do():
         raise Odd("strange", 2)
 
     with pytest.raises(UserError, match=r"raised RuntimeError: Odd: strange .at 3 of 3 points, first at point 0"):
-        Evaluator(from_callable(odd, 2, workers=2))(POINTS)
+        Evaluator(from_callable(odd, PLANE, workers=2))(POINTS)
 
 
 def test_a_worker_that_dies():
-    with pytest.raises(UserError, match="a worker process died while evaluating f"):
-        Evaluator(from_callable(lambda x: os._exit(1), 2, workers=2))(POINTS)
+    with pytest.raises(UserError, match="<lambda> ended its worker process"):
+        Evaluator(from_callable(lambda x: os._exit(1), PLANE, workers=2))(POINTS)
     # the next generation gets new workers
-    assert Evaluator(from_callable(lambda x: x @ x, 2, workers=2))(POINTS).tolist() == SQUARES
+    assert Evaluator(from_callable(lambda x: x @ x, PLANE, workers=2))(POINTS).tolist() == SQUARES
 
 
 def test_a_batched_function_that_raises():
     def f(x):
         raise RuntimeError("all of it")
 
-    problem = from_callable(f, 2, batched=True)
+    problem = from_callable(f, PLANE, batched=True)
     with pytest.raises(
         UserError, match=r"f raised RuntimeError: all of it .at 3 of 3 points, first at point 0"
     ) as caught:
@@ -187,16 +184,16 @@ def test_a_batched_function_that_raises():
 )
 def test_values_of_a_wrong_shape(f, batched, message, errors):
     with pytest.raises(UserError, match=message):
-        Evaluator(from_callable(f, 2, batched=batched), errors=errors)(POINTS)
+        Evaluator(from_callable(f, PLANE, batched=batched), errors=errors)(POINTS)
 
 
 def test_points_of_a_wrong_shape_or_kind():
     with pytest.raises(UserError, match=r"square: points have shape \(2,\); it must be \(n, 2\)"):
-        Evaluator(from_callable(square, 2))(POINTS[0])
+        Evaluator(from_callable(square, PLANE))(POINTS[0])
     with pytest.raises(UserError, match="square: points must hold whole numbers from 0 to 2"):
-        Evaluator(from_callable(square, 2, kind="categorical", choices=3))([[0, 3]])
+        Evaluator(from_callable(square, Domain("categorical", 2, 3)))([[0, 3]])
     with pytest.raises(UserError, match="whole numbers from 0 to 1"):
-        Evaluator(from_callable(square, 2, kind="binary"))([[0, 0.5]])
+        Evaluator(from_callable(square, Domain("binary", 2, 2)))([[0, 0.5]])
 
 
 def test_a_function_may_change_its_point():
@@ -206,42 +203,23 @@ def test_a_function_may_change_its_point():
 
     for batched in (False, True):
         f = (lambda x: rude(x) * np.ones(3)) if batched else rude
-        evaluate, points = Evaluator(from_callable(f, 2, batched=batched)), POINTS.copy()
+        evaluate, points = Evaluator(from_callable(f, PLANE, batched=batched)), POINTS.copy()
         evaluate(points)
         assert (points == POINTS).all()
         assert evaluate.best_at.tolist() == [3, 4]
 
 
-def test_starts():
-    assert from_callable(square, 2).start(None).tolist() == [0, 0]
-    assert from_callable(square, 2, start=[1, 2]).start(None).tolist() == [1, 2]
-    assert from_callable(square, 2, start=lambda key: [key, 2]).start(7).tolist() == [7, 2]
-    assert from_callable(square, 2, kind="binary").start(None).tolist() == [0.5, 0.5]
-    assert from_callable(square, 1, kind="categorical", choices=4).start(None).tolist() == [[0.25] * 4]
-
-
 @pytest.mark.parametrize(
     ("options", "argument"),
-    [
-        ({"dim": 0}, "dim"),
-        ({"kind": "integer"}, "domain 'integer'"),
-        ({"kind": "categorical"}, "choices"),
-        ({"choices": 3}, "choices=3"),
-        ({"workers": 0}, "workers"),
-        ({"workers": 2, "batched": True}, "workers=2"),
-        ({"start": [1, 2, 3]}, "start"),
-        ({"start": [0.5, 2], "kind": "binary"}, "start: .* probabilities"),
-        ({"sigma0": 0}, "sigma0"),
-        ({"f": 3}, "f is an int"),
-    ],
+    [({"workers": 0}, "workers"), ({"workers": 2, "batched": True}, "workers=2"), ({"f": 3}, "f is an int")],
 )
 def test_wrong_options(options, argument):
-    with pytest.raises(UserError, match=f"^{argument}|^unknown {argument}"):
-        from_callable(**{"f": square, "dim": 2, **options})
+    with pytest.raises(UserError, match=f"^{argument}"):
+        from_callable(**{"f": square, "domain": PLANE, **options})
 
 
 def test_wrong_settings_of_an_evaluator():
-    problem = from_callable(square, 2)
+    problem = from_callable(square, PLANE)
     with pytest.raises(UserError, match="budget 0: it must be a whole number, 1 or more"):
         Evaluator(problem, budget=0)
     with pytest.raises(UserError, match="unknown way to treat errors 'skip'"):
@@ -249,7 +227,7 @@ def test_wrong_settings_of_an_evaluator():
 
 
 def test_points_of_a_discrete_domain_are_recorded():
-    evaluate = Evaluator(from_callable(lambda x: float(x.sum()), 3, kind="categorical", choices=4), 100)
+    evaluate = Evaluator(from_callable(lambda x: float(x.sum()), Domain("categorical", 3, 4)), 100)
     assert evaluate.unseen == 64
     evaluate(np.array([[0, 1, 2], [3, 3, 3], [0, 1, 2]]))
     others = evaluate.others(100)

@@ -5,9 +5,9 @@ import pytest
 from searched import Counted, quiet, sphere
 
 import lowvar
-from lowvar.search.callable import from_callable
 from lowvar.search.convergence import Look
-from lowvar.search.evaluator import Evaluator
+from lowvar.search.evaluator import Evaluator, from_callable
+from lowvar.search.problem import Domain
 from lowvar.search.solvers.box import Box
 
 
@@ -86,7 +86,7 @@ def test_a_minimum_beside_a_jump_is_confirmed():
     ],
 )
 def test_a_kink_is_told_from_a_smooth_minimum(f, is_kinked):
-    evaluator = Evaluator(from_callable(f, 3, batched=True), 10_000)
+    evaluator = Evaluator(from_callable(f, Domain("real", 3), batched=True), 10_000)
     evaluator(np.zeros((1, 3)))
     look = Look(lowvar.Searcher(np.zeros(3), 1e-12), evaluator, 0.5, 1e-11)
     look.downhill()
@@ -97,7 +97,7 @@ def test_a_look_along_the_ridge_finds_it_lower():
     """From a point on the ridge, opposite points show the slope to many digits, though hardly any direction is down."""
     dim = 20
     on = 0.3 + turned(dim)[:, 0]  # f = 1, and 1000 times the distance from the line
-    evaluator = Evaluator(from_callable(ridge, dim, batched=True), 10_000)
+    evaluator = Evaluator(from_callable(ridge, Domain("real", dim), batched=True), 10_000)
     evaluator(on[None, :])
     rng = np.random.default_rng(0)
     steps = rng.normal(size=(1000, dim)) * 10.0 ** rng.uniform(-12, 0, (1000, 1))

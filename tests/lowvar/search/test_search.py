@@ -13,7 +13,7 @@ from lowvar.core.keys import named_key
 from lowvar.errors import UserError
 from lowvar.search.problem import Domain
 from lowvar.search.solvers import SEARCH
-from lowvar.search.solvers.compiled import generation
+from lowvar.search.solvers.base import generation
 
 
 def search(name="fast_ingo", **options):

@@ -10,8 +10,8 @@ from lowvar.errors import UserError
 from lowvar.search.minimize import minimize
 from lowvar.search.problem import Domain
 from lowvar.search.solvers import SEARCH
+from lowvar.search.solvers.base import generation
 from lowvar.search.solvers.box import Box
-from lowvar.search.solvers.compiled import generation
 from lowvar.testing.searches import SearchContract
 from lowvar_studies.jobs.search.engine import build as engine_of
 from lowvar_studies.jobs.search.spec import SearchExperiment

@@ -9,8 +9,8 @@ from lowvar.core import backend as backends
 from lowvar.core.gaussian import GAUSSIAN
 from lowvar.search.problem import Domain
 from lowvar.search.solvers import SEARCH
-from lowvar.search.solvers.factored import FactoredState
 from lowvar.search.solvers.fast_ingo import DiagonalState
+from lowvar.search.solvers.gaussian import FactoredState
 
 JAX = backends.get("jax")
 SCHEMES = [  # points in the span of few, and points that span everything; rows of Z that depend on each other

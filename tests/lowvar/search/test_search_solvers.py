@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from searched import VALUES
 
 import lowvar
 from lowvar.core import backend as backends
@@ -15,12 +16,12 @@ from lowvar.core.keys import named_key
 from lowvar.errors import UserError
 from lowvar.registry import declares
 from lowvar.search.problem import Domain
-from lowvar.search.solvers import OURS, SEARCH
-from lowvar.search.solvers.compiled import generation
+from lowvar.search.solvers import SEARCH
+from lowvar.search.solvers.base import generation
 from lowvar.search.solvers.fast_ingo import fast_ingo
 from lowvar.testing.searches import DIM, SearchContract, asked, assert_close, domain, loop, made, start, values
 
-NAMES = sorted(name for name in OURS if not SEARCH.about(name).gradients)
+NAMES = sorted(name for name in VALUES if not SEARCH.about(name).packages)  # without peers
 # their states and draws are those of others: in make test, their runs in each backend and what they refuse
 VARIANTS = (
     *("fast_ingo", "fast_ingo_adaptive", "ingo", "ingo_path", "ingo_binary"),

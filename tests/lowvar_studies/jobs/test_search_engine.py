@@ -10,8 +10,7 @@ import yaml
 from lowvar.core import loop
 from lowvar.core.keys import named_key
 from lowvar.errors import UserError
-from lowvar.search.callable import from_callable
-from lowvar.search.evaluator import BudgetSpent
+from lowvar.search.evaluator import BudgetSpent, from_callable
 from lowvar.search.problem import BlackBoxProblem, Domain
 from lowvar.search.searcher import Searcher
 from lowvar_studies.jobs.load import load_experiment
@@ -54,6 +53,12 @@ def experiment(folder):
     return load_experiment(folder / "small.yaml", "quick")
 
 
+def problem_of(f):
+    """A batched function with a known optimum, and a start."""
+    problem = from_callable(f, Domain("real", 6), batched=True)
+    return replace(problem, start=lambda key: np.full(6, 0.5), optimum=0.0)
+
+
 def engine(experiment, problem, method, backend="jax"):
     return search.build(experiment.run(problem, method, backend))
 
@@ -91,7 +96,7 @@ def test_what_is_counted_is_what_the_function_was_asked(experiment, method):
         asked.append(len(points))
         return np.where(points[:, 0] > 0.6, np.nan, (points**2).sum(axis=1))
 
-    problem = from_callable(f, 6, batched=True, start=np.full(6, 0.5), optimum=0.0)
+    problem = problem_of(f)
     made = engine(experiment, "ellipsoid", method)
     settings = spec.search.model_copy(update={"early_stop": False})
     if method == "pycma":
@@ -167,7 +172,7 @@ def test_a_search_on_a_host_function_is_the_compiled_one(experiment, method, bac
 def test_a_search_of_its_own_loop_is_the_hosted_one(experiment):
     """Of a ``Searcher`` with the same keys."""
     made = engine(experiment, "ellipsoid", "fast_ingo")
-    f = from_callable(lambda x: (x**2).sum(axis=1), 6, batched=True, start=np.full(6, 0.5), optimum=0.0)
+    f = problem_of(lambda x: (x**2).sum(axis=1))
     keys = jax.numpy.stack([named_key(r, "search", "noise") for r in range(2)])
     settings = made.settings.model_copy(update={"repetitions": 2})
     hosted = search.HostedEngine(f, made.solver, settings, keys, np.full((2, 6), 0.5), 0.5)

@@ -57,7 +57,7 @@ def test_specs_know_what_there_is():
     """What a schema must state as literals, and what is known of a function before it is built."""
     from lowvar.core import backend as backends
     from lowvar.core.gaussian import GAUSSIAN
-    from lowvar.search.estimators.shaping import BASELINES
+    from lowvar.search.gradients import BASELINES
     from lowvar_studies.functions.catalogue import FUNCTIONS, build
     from lowvar_studies.integrals.samplers import SAMPLERS
     from lowvar_studies.jobs.integral.spec import Sampler

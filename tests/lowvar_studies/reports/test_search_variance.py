@@ -7,7 +7,7 @@ import pytest
 
 from lowvar.core import backend as backends
 from lowvar.core.gaussian import GAUSSIAN
-from lowvar.search.estimators.gaussian import gaussian
+from lowvar.search.gradients import gaussian
 from lowvar.search.problem import BlackBoxProblem, Domain
 from lowvar_studies.reports.search import variance as S
 

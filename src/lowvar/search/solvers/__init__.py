@@ -9,13 +9,11 @@ OURS = {
     **{
         name: row(f"lowvar.search.solvers.{name}")
         for name in (
-            "ingo", "ingo_step", "fast_ingo", "fast_ingo_adaptive", "ingo_cma", "ingo_path", "ingo_zeroth_order", "igo",
-            "es", "reinforce_gd",
+            "ingo", "ingo_step", "fast_ingo", "fast_ingo_adaptive", "ingo_cma", "ingo_path",
         )
     },
-    "ingo_first_order": row("lowvar.search.solvers.ingo_first_order", gradients=True),
-    "ingo_binary": row("lowvar.search.solvers.ingo_binary", domains=("binary",)),
-    "ingo_categorical": row("lowvar.search.solvers.ingo_categorical", domains=("categorical",)),
+    "ingo_binary": row("lowvar.search.solvers.discrete", domains=("binary",)),
+    "ingo_categorical": row("lowvar.search.solvers.discrete", domains=("categorical",)),
 }  # fmt: skip
 
 # `domains`: kinds of domain that it searches; `backends`: those it runs on; `driven`: whether it is a stateful object

@@ -1,4 +1,4 @@
-"""The interface of search solvers: pure functions that propose points and learn from their values."""
+"""The interface of search solvers: pure functions that propose points and learn from their values, and their loops."""
 
 import math
 from collections.abc import Callable
@@ -6,9 +6,14 @@ from dataclasses import dataclass
 from numbers import Integral
 from typing import Any
 
+import jax
+import numpy as np
+
 from lowvar.core.backend import Backend
 from lowvar.errors import UserError
 from lowvar.search.problem import Domain
+
+_FIXED = 200  # points from which standard deviations of coordinates are estimated
 
 
 @dataclass(frozen=True)
@@ -74,3 +79,111 @@ def check_population(population: int, *, even: bool = False) -> None:
     """Rejects a population of fewer than two points, or an odd one if points come in pairs."""
     if not isinstance(population, Integral) or population < 2 or (even and population % 2):
         raise UserError(f"population {population}: it must be {'an even' if even else 'a whole'} number, 2 or more")
+
+
+def generation(solver: SearchSolver, values: Callable[[Any], Any]) -> Callable[[Any, Any], tuple[Any, Any, Any]]:
+    """One generation of ``solver`` on a function that can be compiled.
+
+    Args:
+        solver: a search.
+        values: ``points (n, dim) -> (n,)``, in arrays of the solver's backend; a value depends on its point only.
+
+    Returns:
+        ``(state, noise) -> (state, points, values)``, pure.
+    """
+    slopes = solver.backend.grad(lambda points: solver.backend.xp.sum(values(points)))
+
+    def one(state, noise):
+        points = solver.ask(state, noise)
+        results = values(points)
+        told = (results, slopes(points)) if solver.gradients else (results,)
+        return solver.tell(state, noise, points, *told), points, results
+
+    return one
+
+
+class CompiledSearch:
+    """A solver and its state, in float64, behind the two calls of a ``Searcher``: ``propose`` and ``learn``.
+
+    The noise of a generation depends only on the key and its number.
+
+    Args:
+        solver: a search that needs no gradients.
+        x0: the initial mean, ``(dim,)``; for a discrete solver probabilities, ``(dim,)`` or ``(dim, K)``.
+        sigma0: the initial standard deviation; discrete solvers do not use it.
+        key: a JAX key.
+
+    Attributes:
+        solver: the solver.
+        state: its state.
+
+    Raises:
+        UserError: the solver needs gradients.
+    """
+
+    def __init__(self, solver: SearchSolver, x0: Any, sigma0: float, key: Any):
+        if solver.gradients:
+            raise UserError(
+                f"{solver.name} needs gradients of f: it runs in experiments, on functions of the catalogue that are "
+                "array programs"
+            )
+        self.solver, self._key = solver, key
+        self._generation, self._noise, self._compiled = 0, None, {}
+        with jax.enable_x64(True):
+            self.state = solver.init(np.asarray(x0, np.float64), float(sigma0))
+
+    @property
+    def population(self) -> int:
+        """Points of a generation, as the solver counts them."""
+        return self.solver.population
+
+    @property
+    def mean(self) -> np.ndarray:
+        """The search's estimate of the minimum, ``(dim,)``; for a discrete solver, the mode."""
+        return self._run("mean", self.solver.mean, self.state)
+
+    @property
+    def spread(self) -> tuple[float, float]:
+        """Geometric mean of the standard deviations, and condition number of the covariance."""
+        sigma, condition = self._run("spread", self.solver.spread, self.state)
+        return float(sigma), float(condition)
+
+    @property
+    def deviations(self) -> np.ndarray:
+        """Standard deviations of the coordinates of points around the mean, ``(dim,)``, from fixed draws."""
+        if "fixed" not in self._compiled:
+            with jax.enable_x64(True):
+                keys = jax.random.split(jax.random.key(0), max(2, -(-_FIXED // self.population)))
+                self._compiled["fixed"] = self.solver.backend.from_jax(jax.vmap(self.solver.draw)(keys))
+
+        def squares(state, noises):
+            xp = self.solver.backend.xp
+            points = self.solver.backend.vmap(lambda noise: self.solver.ask(state, noise))(noises)
+            steps = points[:, : self.population, :] - self.solver.mean(state)[None, None, :]
+            return xp.sqrt(xp.mean(steps**2, axis=(0, 1)))
+
+        return self._run("squares", squares, self.state, self._compiled["fixed"])
+
+    def propose(self) -> np.ndarray:
+        """The points of the next generation, ``(evaluations of a generation, dim)``."""
+        with jax.enable_x64(True):
+            if "draw" not in self._compiled:
+                self._compiled["draw"] = jax.jit(lambda key, t: self.solver.draw(jax.random.fold_in(key, t)))
+            self._noise = self.solver.backend.from_jax(self._compiled["draw"](self._key, self._generation))
+        return np.array(self._run("ask", self.solver.ask, self.state, self._noise))
+
+    def learn(self, points: np.ndarray, values: np.ndarray) -> None:
+        """Learns the values ``(n,)`` at the points of ``propose``; those that are not finite count as the worst."""
+        values = np.asarray(values, np.float64)
+        self.state = self._run("tell", self.solver.tell, self.state, self._noise, points, values, numpy=False)
+        self._generation += 1
+
+    def _run(self, which: str, function: Callable, *args: Any, numpy: bool = True) -> Any:
+        """``function`` of the solver, compiled."""
+        backend = self.solver.backend
+        with jax.enable_x64(True):
+            if which not in self._compiled:
+                self._compiled[which] = backend.compile(function)
+            args = tuple(backend.asarray(arg) if isinstance(arg, np.ndarray) else arg for arg in args)
+            result = self._compiled[which](*args)
+            return backend.to_numpy(result) if numpy else result

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from lowvar.errors import positive
 from lowvar.search.solvers.base import SearchSolver
-from lowvar.search.solvers.sampling import LEAST, Sampling
+from lowvar.search.solvers.gaussian import LEAST, Sampling
 
 
 class DiagonalState(NamedTuple):

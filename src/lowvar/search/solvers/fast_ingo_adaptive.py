@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from lowvar.errors import UserError, positive
 from lowvar.search.solvers.base import SearchSolver
 from lowvar.search.solvers.fast_ingo import diagonal_spread
-from lowvar.search.solvers.sampling import LEAST, Sampling
+from lowvar.search.solvers.gaussian import LEAST, Sampling
 
 
 class AdaptiveState(NamedTuple):

@@ -1,8 +1,7 @@
 """INGO: implicit natural gradient for a Gaussian with a full covariance."""
 
 from lowvar.search.solvers.base import SearchSolver
-from lowvar.search.solvers.factored import factored
-from lowvar.search.solvers.sampling import LEAST
+from lowvar.search.solvers.gaussian import LEAST, factored
 
 
 def ingo(

@@ -5,11 +5,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lowvar.search.estimators.shaping import usable
+from lowvar.search.gradients import usable
 from lowvar.search.solvers.base import SearchSolver
-from lowvar.search.solvers.factored import factor_spread
-from lowvar.search.solvers.sampling import Sampling
-from lowvar.search.solvers.spectrum import spectrum
+from lowvar.search.solvers.gaussian import Sampling, factor_spread, spectrum
 
 
 class CmaState(NamedTuple):

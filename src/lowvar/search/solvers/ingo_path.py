@@ -7,9 +7,7 @@ import numpy as np
 
 from lowvar.errors import positive
 from lowvar.search.solvers.base import SearchSolver
-from lowvar.search.solvers.factored import factor_spread
-from lowvar.search.solvers.sampling import Sampling
-from lowvar.search.solvers.spectrum import spectrum
+from lowvar.search.solvers.gaussian import Sampling, factor_spread, spectrum
 
 _MOST = 0.1  # maximum reduction of an eigenvalue of B by the path: in few dimensions, longer steps reinforce themselves
 _LEAST = 0.25  # minimum of the eigenvalues of B: at most, a generation doubles a standard deviation

@@ -1,8 +1,7 @@
 """INGOstep: the covariance update of INGO, and a mean update with the old covariance."""
 
 from lowvar.search.solvers.base import SearchSolver
-from lowvar.search.solvers.factored import factored
-from lowvar.search.solvers.sampling import LEAST
+from lowvar.search.solvers.gaussian import LEAST, factored
 
 
 def ingo_step(

@@ -14,9 +14,9 @@ from lowvar.core import backend as backends
 from lowvar.core.keys import named_key
 from lowvar.core.loop import Runs
 from lowvar.search.problem import Ledger, checked_start, open_ledger, record
+from lowvar.search.searcher import make_search, make_solver
 from lowvar.search.solvers import SEARCH
-from lowvar.search.solvers.compiled import generation
-from lowvar.search.solvers.make import make_search, make_solver
+from lowvar.search.solvers.base import generation
 from lowvar_studies.functions import catalogue
 from lowvar_studies.jobs.search.counted import SearchEngine
 from lowvar_studies.jobs.search.hosted import DrivenEngine, HostedEngine

@@ -29,6 +29,7 @@ too short by ``(N - 2) / (N - 1)`` in block ``sigma``. Variances are of this est
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -37,8 +38,7 @@ import numpy as np
 
 from lowvar.core.gaussian import GAUSSIAN
 from lowvar.core.intervals import mean_interval
-from lowvar.search.estimators.gaussian import gaussian
-from lowvar.search.estimators.shaping import BASELINES
+from lowvar.search.gradients import BASELINES, gaussian
 
 BLOCKS = ("mu", "sigma")
 SOURCES = ("total", "odd", "even")
@@ -66,7 +66,7 @@ def search_variance(
         sigmas: standard deviations; all share the same noise.
         populations: points ``N`` of a generation, without the evaluation for the baseline ``centre``.
         schemes: names of ``lowvar.core.gaussian.GAUSSIAN``; without ``iid`` there are no ratios to it.
-        baselines: names of ``search.estimators.shaping.BASELINES``.
+        baselines: names of ``search.gradients.BASELINES``.
         replicates: generations for each combination, rounded up to a multiple of 25.
         key: JAX key of the noise; schemes share the derived keys.
 
@@ -135,12 +135,14 @@ def _cell(problem, scheme, population, baselines, each, spreads):
     ``(batches, sigmas, blocks)``, ``(batches, sigmas)``.
     """
     draw = GAUSSIAN[scheme](population).draw
-    estimate = {name: gaussian(problem.backend, name, normalise=False).estimate for name in {*baselines, "centre"}}
+    estimate = {
+        name: partial(gaussian, problem.backend, baseline=name, normalise=False) for name in {*baselines, "centre"}
+    }
     at_once = max(1, _NUMBERS // (population * problem.dim * spreads))
     at_once = max(n for n in range(1, each + 1) if each % n == 0 and n <= at_once)
 
     def both(baseline, z, values, centre):
-        gradient = estimate[baseline](z, values, None, centre)
+        gradient = estimate[baseline](z, values, at_centre=centre)
         return jnp.stack([gradient.mean, gradient.diagonal(z)])
 
     def generation(key, mean, sigma, centre):

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 from lowvar.core.optimizers import optimizer as make_optimizer
 from lowvar.errors import positive
 from lowvar.search.solvers.base import SearchSolver
-from lowvar.search.solvers.sampling import Sampling
+from lowvar.search.solvers.gaussian import Sampling
 
 
 class EsState(NamedTuple):

@@ -3,7 +3,7 @@
 from lowvar.errors import positive
 from lowvar.search.solvers.base import SearchSolver
 from lowvar.search.solvers.fast_ingo import DiagonalState, diagonal_spread
-from lowvar.search.solvers.sampling import LEAST, Sampling
+from lowvar.search.solvers.gaussian import LEAST, Sampling
 
 
 def reinforce_gd(

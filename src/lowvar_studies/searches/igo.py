@@ -1,8 +1,7 @@
 """IGO: the natural gradient of a Gaussian, with an explicit step on the covariance."""
 
 from lowvar.search.solvers.base import SearchSolver
-from lowvar.search.solvers.factored import factored
-from lowvar.search.solvers.sampling import LEAST
+from lowvar.search.solvers.gaussian import LEAST, factored
 
 
 def igo(
