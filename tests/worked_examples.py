@@ -34,12 +34,12 @@ CLAIMS = {
 - id: arrives
   statement: ranked arrives
   source: ours
-  test: {effect: success_rate, problem: ellipsoid_10, method: ranked, at_least: 1}
+  test: {effect: share, problem: ellipsoid_10, method: ranked, event: target, at_least: 1}
 - id: pairs
   statement: pairs have less variance
   source: ours
-  test: {effect: search_variance_ratio, problem: ellipsoid_10, scheme: antithetic, baseline: mean, population: 4,
-         sigma: 0.5, below: 1}
+  test: {effect: value, table: decomposition, column: to_iid, at: {problem: ellipsoid_10, scheme: antithetic,
+         baseline: mean, population: 4, sigma: 0.5, block: mu, source: total}, below: 1}
 """,
     "integral": """
 - id: pays
@@ -50,7 +50,7 @@ CLAIMS = {
 - id: truth
   statement: the integral is what it is
   source: ours
-  test: {effect: truth, problem: growth, task: second, published: 1, plus_minus: 0.1}
+  test: {effect: value, table: truth, column: truth, at: {problem: growth, task: second}, truth: true, published: 1, plus_minus: 0.1}
 """,
 }
 SPLIT = {"model": "blr", "dataset": "breast_cancer", "scaling": "minmax", "solver": {"batch_size": 100},

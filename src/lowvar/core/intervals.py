@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 LEVEL = 0.95
+NORMAL = 1.959964  # the 97.5 % point of N(0, 1)
 FEWEST = 5  # minimum number of values for a bootstrap
 _RESAMPLES = 4000
 

@@ -25,11 +25,11 @@ from lowvar.errors import UserError, check_known, unknown_name
 from lowvar_studies.jobs.common_files import CLAIMS
 from lowvar_studies.jobs.common_spec import Strict, validated
 from lowvar_studies.jobs.load import FAMILIES
-from lowvar_studies.reports.effect import Effect, Effects, Missing, Positive, select
+from lowvar_studies.reports.effect import SHARED, Effect, Effects, Missing, Positive, select
 from lowvar_studies.reports.scales import made_at, makes, stated
 from lowvar_studies.yaml_files import read_yaml
 
-EFFECTS = {name: effect for family in FAMILIES.values() for name, effect in family.effects.items()}
+EFFECTS = SHARED | {name: effect for family in FAMILIES.values() for name, effect in family.effects.items()}
 
 NOT_MADE = "not made"
 VERDICTS = ("holds", "fails", "undecided", NOT_MADE)
@@ -208,7 +208,8 @@ def _not_made(claim, lacking, tables, study):
     if not made:
         raise lacking
     test, known = dict(claim.test), {name for one in (study, *made.values()) for name in one.experiment.methods}
-    for method in filter(None, [*(test.get(key) for key in ("method", "other", "reference")), *test.get("others", ())]):
+    named = [*(test.get(key) for key in ("method", "other", "reference")), test.get("at", {}).get("method")]
+    for method in filter(None, [*named, *test.get("others", ())]):
         check_known("method", method, known)
     job, shown = makes(next(iter(made.values())), lacking)[0], tables.get(lacking.table)
     if shown is not None and "problem" in lacking.wanted and "problem" in shown:

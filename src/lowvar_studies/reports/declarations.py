@@ -194,11 +194,11 @@ class Figure:
 
     def drawn(self, table: Frame, **options: Any) -> tuple[Any, Frame]:
         """The ``matplotlib.figure.Figure`` and the rows that it shows; raises like ``picture``."""
-        from lowvar_studies.reports.drawing.ticks import ensure_three_ticks
+        from lowvar_studies.reports.drawing.charts import round_ticks
 
         rows = self.rows(table, **options)
         figure = self.draw(rows, **self._of(self.draw, options))
-        ensure_three_ticks(figure)
+        round_ticks(figure)
         return figure, rows
 
     def rows(self, table: Frame, **options: Any) -> Frame:
@@ -214,7 +214,7 @@ class Figure:
 
 
 def _keywords(function) -> list[str]:
-    return list(inspect.signature(function).parameters)[1:]
+    return list(inspect.signature(function).parameters)[1:]  # without the table, or the rows
 
 
 @dataclass(frozen=True)

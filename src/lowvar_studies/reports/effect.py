@@ -1,9 +1,11 @@
 """Shared code of effects: the result type, argument types, selection of table rows, and comparisons of two methods.
 
 An effect is a function ``effect(tables, **arguments) -> Effect | Effects`` that ``Declared.effect`` registers in a
-family's ``EFFECTS``. Its signature declares a claim's arguments, with their types and defaults.
+family's ``EFFECTS``, or here in ``SHARED``, which serves all families. Its signature declares a claim's arguments, with
+their types and defaults.
 """
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -11,8 +13,8 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field
 
-from lowvar.core.intervals import bootstrap_ratio, mean_interval, rank_interval
-from lowvar.errors import UserError
+from lowvar.core.intervals import NORMAL, bootstrap_ratio, mean_interval, rank_interval
+from lowvar.errors import UserError, check_known
 
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(gt=0)]
@@ -61,11 +63,6 @@ class Effect:
         return cls(value, low, high, **more)
 
     @classmethod
-    def read(cls, row, name: str, **more: Any) -> "Effect":
-        """An effect from the columns ``name``, ``name_low`` and ``name_high`` of a row."""
-        return cls.of((row[name], row[f"{name}_low"], row[f"{name}_high"]), **more)
-
-    @classmethod
     def certain(cls, value: float, note: str = "") -> "Effect":
         """A value without sampling error."""
         return cls(float(value), note=note, bounds=(float(value), float(value)))
@@ -89,6 +86,10 @@ class Effects:
     each: Sequence[Effect]
     before: Sequence[str] = ()
     after: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        if not self.each:
+            raise UserError("others: name at least one method to compare with")
 
 
 def compare(mine, theirs, how: Literal["difference", "geometric", "means"], interval: Interval = "t",
@@ -177,12 +178,69 @@ def rows(tables, name: str, **wanted) -> Any:
     return matches
 
 
-def row(tables, name: str, **wanted) -> Any:
-    """The only row of a table whose columns have these values; Missing if there are none or several."""
-    matches = rows(tables, name, **wanted)
-    if len(matches) != 1:
-        raise Missing(name, **wanted)
+SHARED = Declared()
+
+
+@SHARED.effect
+def value(tables, table: str, column: str, at: dict[str, Any], truth: bool = False,
+          published_repetitions: Count | None = None):  # fmt: skip
+    """The number in a ``column`` of the only row of a ``table`` that has the values ``at``, with its interval.
+
+    It is infinite if a repetition failed. With ``truth``, the interval is widened by that of the true value, whose
+    standard error is in the column ``truth_error``. With ``published_repetitions``, for a published mean of so many
+    repetitions without a standard error (``ours``), the standard error is such that two of it add up, in quadrature, to
+    ours and to ours over that many repetitions.
+    """
+    found = _only_row(tables, table, at, column)
+    number, low, high = (float(found.get(name, np.nan)) for name in (column, *_ends(column, found)))
+    if math.isnan(number) and found.get("failed"):
+        number = low = high = np.inf
+    elif truth and math.isinf(number):
+        low = high = number
+    elif truth:
+        half, own = NORMAL * float(found["truth_error"]), _ends(column, found)[0] in found
+        low, high = (max(low - half, 0.0), high + half) if own else (number - half, number + half)
+    errors = ()
+    if f"{column}_se" in found:
+        more = 1.0 if published_repetitions is None else float(found["repetitions"]) / published_repetitions
+        errors = (float(found[f"{column}_se"]) * math.sqrt((1 + more) / 2), float(found["truth_error"]))
+    return Effect(number, low, high, pairs=found.get("repetitions"), note=sizes_of(found), errors=errors)
+
+
+def _only_row(tables, name, at, *columns):
+    """The only row of a table with the values ``at``; Missing if there are none.
+
+    Raises:
+        UserError: an unknown column, or several such rows.
+    """
+    known = list(table(tables, name).columns)
+    for column in (*at, *columns):
+        check_known("column", column, known, where=f"table {name!r}")
+    at = {column: str(wanted) if column == "sizes" else wanted for column, wanted in at.items()}  # 20 or 40/20
+    matches = rows(tables, name, **at)
+    if len(matches) > 1:
+        apart = [column for column in known if column not in at and matches[column].nunique(dropna=False) > 1]
+        raise UserError(f"the table {name!r} has {len(matches)} rows of these values, which differ in {apart[:3]}")
     return matches.iloc[0]
+
+
+def _ends(column: str, row) -> tuple[str, str]:
+    """The columns with the ends of a statistic's interval."""
+    stem = column.removesuffix("mean").removesuffix("_")
+    own = f"{stem}_low".strip("_"), f"{stem}_high".strip("_")
+    return own if own[0] in row else ("low", "high")
+
+
+def sizes_of(row) -> str:
+    """Sizes and repetitions of a row about integrals as text.
+
+    >>> sizes_of({"sizes": "40/20", "repetitions": 100, "failed": 2})
+    'sizes 40/20, 100 repetitions (2 failed)'
+    """
+    if "sizes" not in row:
+        return ""
+    failed = f" ({row['failed']} failed)" if row["failed"] else ""
+    return f"sizes {row['sizes']}, {row['repetitions']} repetitions{failed}"
 
 
 def count(number: int, noun: str) -> str:

@@ -13,6 +13,7 @@ from lowvar_studies.jobs.common_files import FILES
 from lowvar_studies.jobs.common_spec import ExperimentSpec
 from lowvar_studies.jobs.load import FAMILIES
 from lowvar_studies.reports.declarations import Column, Family, File, Table
+from lowvar_studies.reports.effect import SHARED
 
 TEXT = "schema.md"  # conventions, with marks that the declarations replace
 
@@ -40,7 +41,7 @@ def _declared(what, family):
         return "\n\n".join(_section(_files_of(one), one, family) for one in tables(family))
     if what == "keys":
         return _keys(FAMILIES[family].experiment if family else ExperimentSpec)
-    return {"figures": _figures, "effects": _effects}[what](FAMILIES[family])
+    return _figures(FAMILIES[family]) if what == "figures" else _effects(FAMILIES[family].effects if family else SHARED)
 
 
 def _files_of(table: Table) -> str:
@@ -70,8 +71,8 @@ def _figures(family: Family) -> str:
     return _markdown(("figure", "table", "caption"), rows)
 
 
-def _effects(family: Family) -> str:
-    rows = ((f"`{name}`", _arguments(one), _text(one)) for name, one in family.effects.items())
+def _effects(effects: Mapping[str, Any]) -> str:
+    rows = ((f"`{name}`", _arguments(one), _text(one)) for name, one in effects.items())
     return _markdown(("effect", "arguments", "value"), rows)
 
 

@@ -35,7 +35,7 @@ def ratio(judge, *traces, **test):
 
 
 def difference(judge, *traces, **test):
-    return judge("measured_difference", measured(*traces), **AT | {"others": ["mc"], "above": 0} | test)
+    return judge("difference", measured(*traces), **AT | {"others": ["mc"], "above": 0} | test)
 
 
 @pytest.mark.parametrize(
@@ -205,11 +205,12 @@ def test_the_error_after_the_first_step_is_a_moment(judge):
 
 def test_state_is_measured_in_bytes(judge):
     tables = measured(gradients("mlmc", state_bytes=772), gradients("mc", state_bytes=256))
-    row = judge("state_ratio", tables, **AT, other="mc", at_most=2)
+    row = judge("measured_ratio", tables, **AT, of="state_bytes", others=["mc"], at_most=2)
     assert (row["verdict"], row["ours"]) == ("fails", pytest.approx(772 / 256))
     assert row["note"] == "mine; 772 bytes a run against 256 of mc"
+    tables = measured(gradients("mlmc"), gradients("mc"))
     with pytest.raises(UserError, match="state_bytes of mlmc on p was not measured"):
-        judge("state_ratio", measured(gradients("mlmc"), gradients("mc")), **AT, other="mc", at_most=2)
+        judge("measured_ratio", tables, **AT, of="state_bytes", others=["mc"], at_most=2)
 
 
 def grid(elbo, lose=(), offsets=None):
@@ -270,8 +271,8 @@ def test_sensitivity_is_not_judged_on_the_runs_that_chose_the_settings(judge):
     ("effect", "test", "words"),
     [("measured_ratio", {"method": "nobody", "of": "variance"}, "no rows of problem p, method nobody"),
      ("measured_ratio", {"of": "snr_true"}, "need solver.diagnostics"),
-     ("measured_difference", {"step_size": 0.3}, "no rows of problem p, method mc, .*step_size 0.3"),
-     ("measured_difference", {"of": "test_log_likelihood"}, "was not measured")],
+     ("difference", {"step_size": 0.3}, "no rows of problem p, method mc, .*step_size 0.3"),
+     ("difference", {"of": "test_log_likelihood"}, "was not measured")],
 )  # fmt: skip
 def test_claims_of_what_did_not_run(judge, effect, test, words):
     with pytest.raises(UserError, match=words):

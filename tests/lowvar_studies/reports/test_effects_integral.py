@@ -17,6 +17,9 @@ NOISE = (NOISE - NOISE.mean()) / NOISE.std(ddof=1)
 MAE = np.abs(NOISE).mean()  # of noise with sd 1
 SUM = {"problem": "p", "method": "m", "sizes": 20}
 AT = SUM | {"task": "f"}
+MEAN = {"table": "errors", "column": "mae", "at": AT}
+TOTAL = {"table": "sums", "column": "sum_mae", "at": SUM}
+SPREAD = {"table": "errors", "column": "sd", "at": AT}
 trace = functools.partial(of_repetitions, se=1.0)
 
 
@@ -31,15 +34,15 @@ def evidence(*traces, truth_error=0.0, value=0.0, derived=()):
 
 def test_error(judge):
     tables = evidence(trace(NOISE / MAE))
-    row, ours = judge("error", tables, **AT, published=1.25, published_se="ours"), tables["errors"].iloc[0]
+    row, ours = judge("value", tables, **MEAN, published=1.25, published_se="ours"), tables["errors"].iloc[0]
     assert (row["verdict"], row["ours"]) == ("holds", pytest.approx(1.0))
     assert (row["low"], row["high"]) == (ours["mae_low"], ours["mae_high"])
     assert row["note"].endswith("combined standard errors apart; sizes 20, 50 repetitions")
-    lost = judge("error", evidence(trace([np.nan, *NOISE])), **AT, published=1, published_se=0)
+    lost = judge("value", evidence(trace([np.nan, *NOISE])), **MEAN, published=1, published_se=0)
     assert (lost["verdict"], lost["ours"]) == ("fails", np.inf)
     assert "51 repetitions (1 failed)" in lost["note"]
     vague = evidence(trace(NOISE / MAE), truth_error=0.2)
-    assert judge("error", vague, **AT, published=1.3, published_se=0)["verdict"] == "holds"
+    assert judge("value", vague, **MEAN, published=1.3, published_se=0)["verdict"] == "holds"
 
 
 def test_a_published_mean_of_few_repetitions(judge):
@@ -49,18 +52,18 @@ def test_a_published_mean_of_few_repetitions(judge):
     tables = evidence(trace(NOISE / MAE))
     for times, verdict in ((0.99, "holds"), (1.01, "fails")):
         published = 1 + times * 2 * se * np.sqrt(1 + 5)
-        row = judge("error", tables, **AT, published=published, published_se="ours", published_repetitions=10)
+        row = judge("value", tables, **MEAN, published=published, published_se="ours", published_repetitions=10)
         assert row["verdict"] == verdict
 
 
 @pytest.mark.parametrize(("bound", "verdict"), [(1.5, "holds"), (1.0, "undecided"), (0.5, "fails")])
 def test_error_range(judge, bound, verdict):
     halves = evidence(trace(NOISE / MAE / 2), trace(NOISE / MAE / 2, task="g"))
-    for at, tables in ((AT, evidence(trace(NOISE / MAE))), (SUM, halves)):
-        row = judge("error_range", tables, **at, at_most=bound)
+    for at, tables in ((MEAN, evidence(trace(NOISE / MAE))), (TOTAL, halves)):
+        row = judge("value", tables, **at, truth=True, at_most=bound)
         assert (row["verdict"], row["ours"], row["published"]) == (verdict, pytest.approx(1.0), bound)
-    assert judge("error_range", evidence(trace([np.inf, 0.1])), **AT, at_most=bound)["verdict"] == "fails"
-    row = judge("error_range", evidence(trace(1e-4 * NOISE), truth_error=1e-3), **AT, at_most=1e-3)
+    assert judge("value", evidence(trace([np.inf, 0.1])), **MEAN, truth=True, at_most=bound)["verdict"] == "fails"
+    row = judge("value", evidence(trace(1e-4 * NOISE), truth_error=1e-3), **MEAN, truth=True, at_most=1e-3)
     assert (row["verdict"], row["low"]) == ("undecided", 0.0)  # below the truth's own
 
 
@@ -106,7 +109,7 @@ def test_sums_leave_out_what_is_derived(judge):
     tables = evidence(trace(NOISE), trace(NOISE, task="g"), trace(99 + NOISE, task="z"), trace(4 * NOISE, "n"),
                       trace(np.zeros(N), "n", "g"), derived=["z"])  # fmt: skip
     for published, verdict in ((2 * MAE, "holds"), (3 * MAE, "fails")):
-        row = judge("error", tables, **SUM, published=published, published_se=0)
+        row = judge("value", tables, **TOTAL, published=published, published_se=0)
         assert (row["verdict"], row["ours"]) == (verdict, pytest.approx(2 * MAE))
     row = judge("error_ratio", tables, **SUM, others=["n"], below=1)
     assert (row["verdict"], row["ours"]) == ("holds", pytest.approx(0.5))
@@ -118,14 +121,17 @@ def test_sums_leave_out_what_is_derived(judge):
      ({"published": 1, "tolerance": 0.5}, "holds"), ({"published": 1, "tolerance": 0.1}, "undecided")],
 )  # fmt: skip
 def test_spread(judge, bound, verdict):
-    row = judge("spread", evidence(trace(7 + NOISE)), **AT, **bound)
+    row = judge("value", evidence(trace(7 + NOISE)), **SPREAD, **bound)
     assert (row["verdict"], row["ours"]) == (verdict, pytest.approx(1.0))
-    assert judge("spread", evidence(trace([np.nan, *NOISE])), **AT, **bound)["verdict"] == "fails"
+    assert judge("value", evidence(trace([np.nan, *NOISE])), **SPREAD, **bound)["verdict"] == "fails"
+
+
+TRUTH = {"table": "truth", "column": "truth", "truth": True, "at": {"problem": "p", "task": "f"}}
 
 
 def test_truth(judge):
     tables = evidence(trace(NOISE), value=72.8786, truth_error=0.01)
-    row = judge("truth", tables, problem="p", task="f", published=72.8904, plus_minus=0.02)
+    row = judge("value", tables, **TRUTH, published=72.8904, plus_minus=0.02)
     assert (row["verdict"], row["ours"]) == ("undecided", 72.8786)
     assert row["high"] - row["ours"] == pytest.approx(0.01959964)
 
@@ -137,7 +143,7 @@ def test_truth(judge):
 )  # fmt: skip
 def test_size_error_ratio(judge, other, truth_error, verdict):
     tables = evidence(trace(NOISE, sizes="20/20"), trace(other, sizes="60/20"), truth_error=truth_error)
-    row = judge("size_error_ratio", tables, **AT | {"sizes": "20/20", "more": "60/20"}, above=0.9)
+    row = judge("error_ratio", tables, **AT | {"sizes": "20/20", "more": "60/20"}, above=0.9)
     assert (row["verdict"], row["ours"]) == (verdict, pytest.approx(np.abs(other).mean() / MAE))
     assert row["note"].endswith("sizes 60/20 against 20/20, 50 repetitions")
     assert ("at most twice the truth's error" in row["note"]) == (truth_error > 0)
@@ -172,12 +178,14 @@ def test_coverage(judge):
 
 @pytest.mark.parametrize(
     ("effect", "more", "words"),
-    [("error_range", {"sizes": 30}, "'errors' has no rows of .* sizes 30"), ("truth", {"task": "h"}, "'truth' has no rows"),
-     ("error_ratio", {"others": ["nobody"]}, "'estimates' has no rows of .* method nobody")],
+    [("value", MEAN | {"at": AT | {"sizes": 30}}, "'errors' has no rows of .* sizes 30"),
+     ("value", MEAN | {"at": {"task": "f"} | {"siez": 20}}, "unknown column 'siez'"),
+     ("value", MEAN | {"at": {"backend": "torch"}}, "2 rows of these values, which differ in .'task'"),
+     ("error_ratio", AT | {"others": ["nobody"]}, "'estimates' has no rows of .* method nobody"),
+     ("error_ratio", AT, "at least one method to compare")],
 )  # fmt: skip
 def test_what_the_tables_do_not_have(judge, effect, more, words):
-    at = {"problem": "p"} if effect == "truth" else AT
     with pytest.raises(UserError, match=words):
-        judge(effect, evidence(trace(NOISE)), **at | more, below=1)
+        judge(effect, evidence(trace(NOISE), trace(NOISE, task="g")), **more, below=1)
     with pytest.raises(UserError, match="needs the table"):
-        judge(effect, {}, **at | more, below=1)
+        judge(effect, {}, **more, below=1)

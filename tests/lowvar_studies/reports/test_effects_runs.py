@@ -110,11 +110,11 @@ def test_variance_ratio_under_the_first_noise_scheme(judge):
 def test_noise_variance_ratio(judge):
     made = {"problem": "p", "method": "joint", "block": "all", "source": "total", "noise": "rqmc", "particles": 8,
             "to_iid": 0.5, "to_iid_low": 0.4, "to_iid_high": 0.6}  # fmt: skip
-    tables = {"schemes": pd.DataFrame([made])}
-    row = judge("noise_variance_ratio", tables, **AT, noise="rqmc", particles=8, below=1)
+    tables, ratio = {"schemes": pd.DataFrame([made])}, {"table": "schemes", "column": "to_iid"}
+    row = judge("value", tables, **ratio, at=AT | {"noise": "rqmc", "particles": 8}, below=1)
     assert (row["verdict"], row["ours"], row["low"], row["high"]) == ("holds", 0.5, 0.4, 0.6)
     with pytest.raises(UserError, match=r"no rows of .* particles 4"):
-        judge("noise_variance_ratio", tables, **AT, noise="rqmc", particles=4, below=1)
+        judge("value", tables, **ratio, at=AT | {"particles": 4}, below=1)
 
 
 def gathered(*traces, optima=None):
@@ -142,13 +142,13 @@ def test_gap_ratio_is_paired(judge):
     assert (row["verdict"], row["ours"]) == ("holds", pytest.approx(0.5, rel=0.01))
     best = A.best(tables["convergence"]).set_index("method")
     assert best.loc["joint", "gap_high"] > best.loc["naive", "gap_low"]
-    with pytest.raises(UserError, match="use elbo_difference"):
+    with pytest.raises(UserError, match="use difference"):
         judge("gap_ratio", gathered(naive, joint), **AT, others=["naive"], below=1)
 
 
 @pytest.mark.parametrize(
     ("effect", "bound", "ours"),
-    [("gap_ratio", {"below": 1}, (INF, 0.0)), ("elbo_difference", {"above": 0}, (-INF, INF)),
+    [("gap_ratio", {"below": 1}, (INF, 0.0)), ("difference", {"above": 0, "along": "envelope"}, (-INF, INF)),
      ("effort_ratio", {"below": 1}, (INF, 0.0)), ("effort_ratio", {"below": 1, "level": -40.0}, (INF, None)),
      ("step_size_ratio", {"above": 1}, (0.0, INF))],
 )  # fmt: skip
@@ -166,13 +166,15 @@ def test_a_diverged_method_loses(judge, effect, bound, ours):
 def test_elbo_difference_in_pairs_after_the_same_iterations(judge):
     """Repetitions differ by 10, methods by about 5: pairs decide. The longer run is looked at where the other ends."""
     tables = gathered(NAIVE, JOINT)
-    row = judge("elbo_difference", tables, **AT, others=["naive"], above=0)
+    row = judge("difference", tables, **AT, along="envelope", others=["naive"], above=0)
     assert (row["verdict"], row["ours"]) == ("holds", pytest.approx(4.97, abs=0.01))
     assert "after 20 iterations; 3 pairs" in row["note"]
-    assert judge("elbo_difference", tables, **AT, others=["naive"], iteration=15, above=0)["ours"] == pytest.approx(5.0)
-    assert swapped(judge, "elbo_difference", tables, above=0)["verdict"] == "fails"
+    assert judge("difference", tables, **AT, along="envelope", others=["naive"], iteration=15, above=0)[
+        "ours"
+    ] == pytest.approx(5.0)
+    assert swapped(judge, "difference", tables, along="envelope", above=0)["verdict"] == "fails"
     few = runs("joint", [[-80.0, -7.0], [-35.0, -7.0], [-15.0, -7.0]], repetitions=[1, 8])
-    row = judge("elbo_difference", gathered(NAIVE, few), **AT, others=["naive"], above=0)
+    row = judge("difference", gathered(NAIVE, few), **AT, along="envelope", others=["naive"], above=0)
     assert (row["verdict"], row["ours"]) == ("undecided", pytest.approx(5.0))
     assert "1 pair" in row["note"]
     assert np.isnan(row["low"])
@@ -231,11 +233,14 @@ def test_step_sizes_and_which_are_stable(judge):
     short = gathered(naive, runs("joint", good))
     row = judge("step_size_ratio", short, **AT, others=["naive"], above=1)
     assert (row["verdict"], row["note"][-19:]) == ("undecided", "the end of the grid")
-    row = judge("stable_step_ratio", tables, **AT, other="naive", above=1)
+    row = judge("step_size_ratio", tables, **AT, others=["naive"], ends="above_start", above=1)
     assert (row["ours"], row["verdict"]) == (2.0, "holds")  # naive ends below its start at 2
-    assert judge("stable_step_ratio", tables, problem="p", method="naive", other="joint", above=1)["verdict"] == "fails"
+    assert swapped(judge, "step_size_ratio", tables, ends="above_start", above=1)["verdict"] == "fails"
     one = {name: table[table.get("repetition", 0) == 0] for name, table in tables.items() if name == "ends"}
-    assert judge("stable_step_ratio", {**tables, **one}, **AT, other="naive", above=1)["verdict"] == "undecided"
+    assert (
+        judge("step_size_ratio", {**tables, **one}, **AT, others=["naive"], ends="above_start", above=1)["verdict"]
+        == "undecided"
+    )
 
 
 def times(**methods):
@@ -249,13 +254,13 @@ def test_time_ratio_is_paired_in_rounds(judge):
     """A busy machine slows a whole round: ratios in rounds decide."""
     busy = np.array([1.0, 5.0, 1.0, 2.0, 9.0])
     tables = {"times": times(naive=busy, joint=1.7 * busy * [1.02, 0.99, 1.0, 1.01, 0.98])}
-    row = judge("time_ratio", tables, **AT, published=1.69, tolerance=0.05)
+    row = judge("effort_ratio", tables, **AT, others=["naive"], unit="step", published=1.69, tolerance=0.05)
     assert (row["verdict"], row["ours"]) == ("holds", pytest.approx(1.7, rel=0.01))
     assert row["note"].endswith("5 alternating rounds of a benchmark")
-    assert judge("time_ratio", tables, **AT, below=1.6)["verdict"] == "fails"
+    assert judge("effort_ratio", tables, **AT, others=["naive"], unit="step", below=1.6)["verdict"] == "fails"
     noisy = {"times": times(naive=busy, joint=busy[::-1])}
-    assert judge("time_ratio", noisy, **AT, below=1.6)["verdict"] == "undecided"
-    row = judge("time_ratio", tables, problem="p", method="cv", below=1.2)
+    assert judge("effort_ratio", noisy, **AT, others=["naive"], unit="step", below=1.6)["verdict"] == "undecided"
+    row = judge("effort_ratio", tables, problem="p", method="cv", others=["naive"], unit="step", below=1.2)
     assert (row["verdict"], "not judged" in row["note"]) == ("undecided", True)
 
 
@@ -283,6 +288,6 @@ def test_ranks_of_iterations_to_a_level(judge, missing, verdict):
 def test_ranks_of_elbos(judge):
     level = [[-9.0] * 8, [-1.0] * 8]
     mine = [[-9.0] * 8, [*np.linspace(-3, -2, 8)]]
-    row = judge("elbo_difference", gathered(runs("naive", level), runs("joint", mine)), **AT, others=["naive"],
+    row = judge("difference", gathered(runs("naive", level), runs("joint", mine)), **AT, along="envelope", others=["naive"],
                 interval="rank", above=0)  # fmt: skip
     assert (row["verdict"], row["ours"]) == ("fails", pytest.approx(-1.5))

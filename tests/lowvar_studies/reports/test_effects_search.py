@@ -35,7 +35,7 @@ def ends(optimum=0.0, **methods):
      (5, {"at_least": 0.9}, "fails", 0.0866), (0, {"at_most": 0}, "holds", 0), (1, {"at_most": 0}, "fails", 0.0013)],
 )  # fmt: skip
 def test_success_rate(judge, reached, bound, verdict, low):
-    row = judge("success_rate", hits(m=[100] * reached + [INF] * (20 - reached)), **AT, **bound)
+    row = judge("share", hits(m=[100] * reached + [INF] * (20 - reached)), **AT, event="target", **bound)
     assert (row["ours"], row["published"], row["verdict"]) == (reached / 20, *bound.values(), verdict)
     assert row["low"] == pytest.approx(low, abs=2e-4)
     assert row["note"] == "mine; budget 1.4e6 evaluations"
@@ -96,9 +96,9 @@ def test_gaps_need_an_optimum_and_comparisons_need_pairs(judge):
         judge("final_gap_ratio", tables, **AT, others=["n"], below=1)
     rows = ends(m=[1, 2, 3], n=[1, 2, 3])["ends"]
     apart = {"ends": rows[(rows["method"] == "m") == (rows["repetition"] == 0)]}
-    for effect in ("final_gap_ratio", "lower_rate"):
+    for effect, more in (("final_gap_ratio", {}), ("share", {"event": "lower"})):
         with pytest.raises(UserError, match="have no common repetitions"):
-            judge(effect, apart, **AT, others=["n"], below=1)
+            judge(effect, apart, **AT, **more, others=["n"], below=1)
 
 
 @pytest.mark.parametrize(
@@ -115,20 +115,20 @@ def test_problems_solved(judge, more, verdict):
 
 def test_divergence_rate(judge):
     for last, ours, verdict in ((11, 1.0, "holds"), (9, 2 / 3, "fails")):
-        row = judge("divergence_rate", ends(m=[INF, last, 12]), **AT, at_least=1)
+        row = judge("share", ends(m=[INF, last, 12]), **AT, event="divergence", at_least=1)
         assert (row["ours"], row["verdict"]) == (ours, verdict)
-    row = judge("divergence_rate", ends(m=[INF, 9999, 10_001, 12]), **AT, times=1000, above=0.5)
+    row = judge("share", ends(m=[INF, 9999, 10_001, 12]), **AT, event="divergence", times=1000, above=0.5)
     assert (row["ours"], row["verdict"]) == (0.5, "undecided")  # the start is 10
     assert row["note"] == "mine; 2 of 4 repetitions; budget 5e5 evaluations"
-    assert judge("divergence_rate", ends(m=[INF] * 6), **AT, times=1000, above=0.5)["verdict"] == "holds"
+    assert judge("share", ends(m=[INF] * 6), **AT, event="divergence", times=1000, above=0.5)["verdict"] == "holds"
 
 
 def test_remaining_gap(judge):
-    row = judge("remaining_gap", ends(m=[0.01, 0.02, 0.03]), **AT, at_most=0.01)  # of 10
+    row = judge("final_gap_ratio", ends(m=[0.01, 0.02, 0.03]), **AT, at_most=0.01)  # of 10
     assert (row["ours"], row["verdict"]) == (pytest.approx(0.002), "holds")
     assert row["high"] == pytest.approx(0.002 + 4.303 * 0.001 / np.sqrt(3), rel=1e-3)
-    assert judge("remaining_gap", ends(m=[5, 5.1, 4.9]), **AT, at_most=0.01)["verdict"] == "fails"
-    assert judge("remaining_gap", ends(m=[INF, 0, 0]), **AT, at_most=0.01)["verdict"] == "undecided"
+    assert judge("final_gap_ratio", ends(m=[5, 5.1, 4.9]), **AT, at_most=0.01)["verdict"] == "fails"
+    assert judge("final_gap_ratio", ends(m=[INF, 0, 0]), **AT, at_most=0.01)["verdict"] == "undecided"
 
 
 @pytest.mark.parametrize(
@@ -140,26 +140,16 @@ def test_remaining_gap(judge):
 )  # fmt: skip
 def test_lower_rate(judge, mine, n, ours, verdict):
     """Ties are left out, below the target too."""
-    row = judge("lower_rate", ends(m=mine, n=n), **AT, others=["n"], above=0.5)
+    row = judge("share", ends(m=mine, n=n), **AT, event="lower", others=["n"], above=0.5)
     np.testing.assert_equal([row["ours"], row["verdict"]], [ours, verdict])
 
 
-def test_search_variance_ratio(judge):
-    at = {"problem": "p", "scheme": "orthogonal", "baseline": "mean", "population": 100, "sigma": 0.5}
-    row = at | {"block": "mu", "source": "total", "to_iid": 0.1, "to_iid_low": 0.09, "to_iid_high": 0.11}
-    tables = {"decomposition": pd.DataFrame([row, row | {"block": "sigma"}])}
-    judged = judge("search_variance_ratio", tables, **at, below=0.2)
-    assert (judged["ours"], judged["low"], judged["high"], judged["verdict"]) == (0.1, 0.09, 0.11, "holds")
-    with pytest.raises(UserError, match=r"no rows of .* population 99"):
-        judge("search_variance_ratio", tables, **at | {"population": 99}, below=1)
-
-
 @pytest.mark.parametrize(
-    ("effect", "method", "words"),
-    [("success_rate", "m", "needs the table 'hits'"), ("divergence_rate", "nobody", "'ends' has no rows of .* nobody")],
+    ("event", "method", "words"),
+    [("target", "m", "needs the table 'hits'"), ("divergence", "nobody", "'ends' has no rows of .* nobody")],
 )
-def test_what_the_tables_do_not_have(judge, effect, method, words):
+def test_what_the_tables_do_not_have(judge, event, method, words):
     with pytest.raises(UserError, match=words):
-        judge(effect, ends(m=[1]), problem="p", method=method, below=1)
+        judge("share", ends(m=[1]), problem="p", method=method, event=event, below=1)
     with pytest.raises(UserError, match=r"'hits' has no rows of target 0.1"):
-        judge("success_rate", hits(m=[1]), **AT, target=0.1, below=1)
+        judge("share", hits(m=[1]), **AT, event="target", target=0.1, below=1)

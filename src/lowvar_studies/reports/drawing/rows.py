@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import numpy as np
 
@@ -74,12 +75,12 @@ def part(rows: Frame, **wanted: object) -> Frame:
     return rows
 
 
-def by_method(rows: Frame, looks: Iterable[str], by: str | None = None) -> Iterator[tuple[str, Frame]]:
-    """The methods with rows, in the figure's order, and their rows, sorted by the column ``by``."""
-    for method in looks:
-        line = rows[rows["method"] == method]
+def by_hue(rows: Frame, looks: Iterable[str], hue: str = "method", order: str = "") -> Iterator[tuple[str, Frame]]:
+    """The methods with rows, in the figure's order, and their rows, sorted by the column ``order``."""
+    for key in looks:
+        line = rows[rows[hue] == key]
         if len(line):
-            yield method, line.sort_values(by) if by else line
+            yield key, line.sort_values(order, kind="stable") if order else line
 
 
 def positive(rows: Frame, column: str) -> Frame:
@@ -90,3 +91,9 @@ def positive(rows: Frame, column: str) -> Frame:
 def numbers(rows: Frame, *columns: str) -> list[np.ndarray]:
     """Columns as arrays of float64."""
     return [rows[column].to_numpy(float) for column in columns]
+
+
+def finite(values: Any) -> np.ndarray:
+    """The finite ones among values."""
+    values = np.asarray(values, float)
+    return values[np.isfinite(values)]

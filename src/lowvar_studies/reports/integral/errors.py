@@ -19,7 +19,7 @@ repetition, so bootstraps resample pairs.
 
 import numpy as np
 
-from lowvar.core.intervals import mean_interval, mean_of_squares, share_interval, spread_interval
+from lowvar.core.intervals import NORMAL, mean_interval, mean_of_squares, share_interval, spread_interval
 from lowvar_studies.reports.declarations import Table, columns
 from lowvar_studies.reports.effect import compare
 from lowvar_studies.reports.integral.estimates import (
@@ -36,7 +36,6 @@ from lowvar_studies.reports.integral.estimates import (
 from lowvar_studies.reports.integral.gathering import PLACE, RUN, SIZES
 
 BASELINE = "monte_carlo"
-NORMAL = 1.959964  # the 97.5 % point of N(0, 1)
 
 
 def errors(traces, truth):

@@ -1,4 +1,4 @@
-"""Effects on black-box searches: success rates, evaluations to a target, final gaps, variances of search gradients.
+"""Effects on black-box searches: shares of repetitions, evaluations to a target, final gaps.
 
 All hold within the budget of evaluations in the note. ``of`` says whether f at the mean of the search distribution or
 at the best evaluated point must meet the target.
@@ -14,7 +14,6 @@ from lowvar.core.intervals import mean_interval
 from lowvar.errors import UserError
 from lowvar_studies.jobs.search.spec import TARGET
 from lowvar_studies.reports.effect import (
-    Count,
     Declared,
     Effect,
     Effects,
@@ -24,7 +23,6 @@ from lowvar_studies.reports.effect import (
     Share,
     compare,
     count,
-    row,
     select,
     table,
 )
@@ -32,10 +30,8 @@ from lowvar_studies.reports.search.progress import quantile, same_target, share_
 
 EFFECTS = Declared()
 Of = Literal["mean", "best"]
+Names = tuple[str, ...]
 _COLUMN = {"mean": "f", "best": "best"}
-Block = Literal["mu", "sigma"]
-Error = Literal["average", "last"]
-Source = Literal["total", "odd", "even"]
 
 _LEAST_GAP = TARGET  # below it, a final gap depends on when the run was stopped
 _RESAMPLES = 4000
@@ -43,21 +39,32 @@ _FEWEST = 5  # least number of repetitions for a bootstrap
 
 
 @EFFECTS.effect
-def success_rate(tables, problem: str, method: str, target: Positive = TARGET, of: Of = "mean", backend: str = "jax"):
-    """The share of repetitions that meet the target, with Clopper and Pearson's interval."""
-    values, budget = _evaluations(tables, problem, method, target, of, backend)
-    return _share(np.isfinite(values), budgets({method: budget}))
+def share(tables, problem: str, method: str, event: Literal["target", "divergence", "lower"], others: Names = (),
+          target: Positive = TARGET, times: Positive = 1.0, of: Of = "mean", backend: str = "jax"):  # fmt: skip
+    """The share of repetitions with an event, with Clopper and Pearson's interval.
 
-
-@EFFECTS.effect
-def divergence_rate(tables, problem: str, method: str, times: Positive = 1.0, backend: str = "jax"):
-    """The share of repetitions that diverged or ended above ``times`` the gap of their start, with its interval.
-
-    The interval is Clopper and Pearson's.
+    The event is that the repetition meets the ``target``; that it diverged or ended above ``times`` the gap of its
+    start; or that it ends ``lower`` than the same repetition of each rival: a sign test, which leaves out pairs that
+    end equally low.
     """
-    ends = _ends(tables, problem, method, backend)
-    lost = (ends["status"] != "ok") | ~np.isfinite(ends["f"]) | (ends["f"] > times * ends["start"])
-    return _share(lost, _counted(lost, budgets({method: ends["budget"].max()})))
+    if event == "target":
+        values, budget = _evaluations(tables, problem, method, target, of, backend)
+        return _share(np.isfinite(values), budgets({method: budget}))
+    ends = {name: _ends(tables, problem, name, backend) for name in dict.fromkeys((method, *others))}
+    mine, note = ends[method], budgets({name: rows["budget"].max() for name, rows in ends.items()})
+    if event == "divergence":
+        lost = (mine["status"] != "ok") | ~np.isfinite(mine["f"]) | (mine["f"] > times * mine["start"])
+        return _share(lost, _counted(lost, note))
+    least = _LEAST_GAP if np.isfinite(mine["optimum"]).all() else -np.inf
+    each = []
+    for other in others:
+        pairs = _pairs(ends, method, other, problem)
+        a, b = (np.maximum(ends[name].loc[pairs, _COLUMN[of]].to_numpy(float), least) for name in (method, other))
+        lower = (a < b)[a != b]
+        each.append(
+            _share(lower, _counted(lower, noun="unequal pair")) if len(lower) else Effect.undecided("all equal")
+        )
+    return Effects(each, after=[note])
 
 
 @EFFECTS.effect
@@ -84,52 +91,24 @@ def evaluation_ratio(tables, problem: str, method: str, others: Rivals, target: 
 
 
 @EFFECTS.effect
-def remaining_gap(tables, problem: str, method: str, of: Of = "mean", backend: str = "jax"):
-    """The final gap divided by that of the start: the mean over repetitions, with a t-interval cut at zero."""
-    ends = _ends(tables, problem, method, backend)
-    left = ends[_COLUMN[of]].to_numpy(float) / ends["start"].to_numpy(float)
-    middle, low, high = mean_interval(left) if np.isfinite(left).all() else (np.inf, np.nan, np.nan)
-    return Effect.of(
-        (middle, np.maximum(low, 0.0), high), pairs=len(left), note=budgets({method: ends["budget"].max()})
-    )
-
-
-@EFFECTS.effect
-def lower_rate(tables, problem: str, method: str, others: Rivals, of: Of = "mean", backend: str = "jax"):
-    """The share of pairs of repetitions in which the method ends lower than each rival: a sign test.
-
-    Pairs that end equally low are left out. The interval is Clopper and Pearson's.
-    """
-    ends = {name: _ends(tables, problem, name, backend) for name in dict.fromkeys((method, *others))}
-    least = _LEAST_GAP if np.isfinite(ends[method]["optimum"]).all() else -np.inf
-    each = []
-    for other in others:
-        pairs = _pairs(ends, method, other, problem)
-        a, b = (np.maximum(ends[name].loc[pairs, _COLUMN[of]].to_numpy(float), least) for name in (method, other))
-        apart = a != b
-        each.append(
-            _share((a < b)[apart], _counted((a < b)[apart], noun="unequal pair"))
-            if apart.any()
-            else Effect.undecided("all equal")
-        )
-    return Effects(each, after=[budgets({name: rows["budget"].max() for name, rows in ends.items()})])
-
-
-@EFFECTS.effect
-def final_gap_ratio(tables, problem: str, method: str, others: Rivals, of: Of = "mean", backend: str = "jax"):
+def final_gap_ratio(tables, problem: str, method: str, others: Names = (), of: Of = "mean", backend: str = "jax"):
     """The final gap divided by each rival's: a geometric mean over pairs of repetitions.
 
-    A method with a diverged repetition counts as the higher one.
+    A method with a diverged repetition counts as the higher one. Without rivals, it is divided by the gap of the start:
+    the mean over repetitions, with a t-interval cut at zero.
     """
-    names = dict.fromkeys((method, *others))
-    ends = {name: _ends(tables, problem, name, backend) for name in names}
-    if not np.isfinite(ends[method]["optimum"]).all():
-        raise UserError(f"the optimum of {problem} is unknown, so there are no gaps: use lower_rate")
+    ends = {name: _ends(tables, problem, name, backend) for name in dict.fromkeys((method, *others))}
+    note, mine = budgets({name: rows["budget"].max() for name, rows in ends.items()}), ends[method]
+    if not others:
+        left = mine[_COLUMN[of]].to_numpy(float) / mine["start"].to_numpy(float)
+        middle, low, high = mean_interval(left) if np.isfinite(left).all() else (np.inf, np.nan, np.nan)
+        return Effect.of((middle, np.maximum(low, 0.0), high), pairs=len(left), note=note)
+    if not np.isfinite(mine["optimum"]).all():
+        raise UserError(f"the optimum of {problem} is unknown, so there are no gaps: use the share of event lower")
     logs = {name: np.log(np.maximum(rows[_COLUMN[of]], _LEAST_GAP)) for name, rows in ends.items()}
     for other in others:
         _pairs(ends, method, other, problem)
-    each = [compare(logs[method], logs[other], "geometric") for other in others]
-    return Effects(each, after=[budgets({name: rows["budget"].max() for name, rows in ends.items()})])
+    return Effects([compare(logs[method], logs[other], "geometric") for other in others], after=[note])
 
 
 @EFFECTS.effect
@@ -149,29 +128,6 @@ def problems_solved(tables, problems: Annotated[tuple[str, ...], Field(min_lengt
     least = sum(rate.reach[1] >= share for rate in rates.values())  # those that no result excludes
     reach = len(rates), least
     return Effect(len(solved), len(solved), len(rates) - len(excluded), counted=True, reach=reach, note=note)
-
-
-@EFFECTS.effect
-def rate(tables, problem: str, method: str, of: Error = "average", less: Literal["nothing", "theorem"] = "nothing",
-         backend: str = "jax"):  # fmt: skip
-    """The slope of the log of an error against the log of the generations, over the fitted generations.
-
-    ``average`` is the mean of the gaps of ``f`` at the mean over all generations so far, ``last`` the last of them.
-    Less ``theorem``: less the slope of ``log(T) / T`` over the same generations ``T``.
-    """
-    found = _ran(tables, "rates", backend, problem=problem, method=method, of=of).iloc[0]
-    note = f"generations {_short(found['first'])} to {_short(found['last'])}"
-    column = {"nothing": "slope", "theorem": "excess"}[less]
-    return Effect.read(found, column, pairs=int(found["repetitions"]), note=note)
-
-
-@EFFECTS.effect
-def search_variance_ratio(tables, problem: str, scheme: str, baseline: str, population: Count, sigma: Positive,
-                          block: Block = "mu", source: Source = "total"):  # fmt: skip
-    """The variance of a search gradient under a noise scheme, divided by that with iid noise."""
-    wanted = {"problem": problem, "scheme": scheme, "baseline": baseline, "population": population}
-    wanted |= {"block": block, "source": source, "sigma": sigma}
-    return Effect.read(row(tables, "decomposition", **wanted), "to_iid")
 
 
 def _counted(met, note="", noun="repetition"):

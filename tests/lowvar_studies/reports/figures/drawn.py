@@ -66,3 +66,14 @@ def texts(ax):
 
 def titles(axes):
     return [ax.get_title(loc="left") for ax in axes]
+
+
+def ticks(fig):
+    """The axes of a figure that have labels, and the labels of their ticks in view."""
+    for axis in (axis for ax in fig.axes if ax.axison for axis in (ax.xaxis, ax.yaxis)):
+        low, high = sorted(axis.get_view_interval())
+        room = 1e-9 * (high - low)
+        both = zip(axis.get_majorticklocs(), axis.get_majorticklabels(), strict=False)
+        words = [label.get_text() for place, label in both if low - room <= place <= high + room and label.get_text()]
+        if words and axis.get_tick_params().get("labelleft" if axis.axis_name == "y" else "labelbottom", True):
+            yield axis, words

@@ -13,18 +13,14 @@ from lowvar_studies.reports.drawing.rows import part
 draw, shown = of("integral")
 
 
-def test_errors_are_of_the_last_task_with_intervals_and_published_numbers():
-    table = S.published(S.small("errors"))
+def test_errors_are_of_the_last_task_with_intervals():
+    table = S.small("errors")
     (ax,) = draw("errors", table).axes
     assert (ax.get_xscale(), ax.get_yscale(), ax.get_title(loc="left")) == ("log", "log", "borehole: f_H")
     rows = part(table, task="f_H", method="paper_vv")
     np.testing.assert_array_equal(line(ax, "paper_vv").get_xdata(), rows["m"])
     np.testing.assert_array_equal(line(ax, "paper_vv").get_ydata(), rows["mae"])
     np.testing.assert_allclose(segments(ax, "paper_vv: 95 %"), rows[["mae_low", "mae_high"]])
-    open_ = line(ax, "paper_vv: published")
-    np.testing.assert_array_equal(open_.get_ydata(), rows["published"])
-    assert open_.get_markerfacecolor() == "none"
-    assert np.isnan(line(ax, "vector_valued: published").get_ydata()).all()
 
 
 def test_boxes_are_quantiles_without_sign_where_methods_differ_much():

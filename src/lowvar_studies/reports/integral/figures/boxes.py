@@ -12,7 +12,7 @@ from lowvar.core import drawing
 from lowvar.core.drawing import FAINT, INK, SMALL, Axes, Picture, styled
 from lowvar.errors import unknown_name
 from lowvar_studies.reports.declarations import Figure, Frame
-from lowvar_studies.reports.drawing import panels
+from lowvar_studies.reports.drawing import charts
 from lowvar_studies.reports.drawing.rows import one_backend, part, problems, require
 from lowvar_studies.reports.drawing.style import Estimator, integrators
 from lowvar_studies.reports.integral.figures.common import RUN, by_sizes, last_task, title
@@ -77,7 +77,7 @@ def _errors(rows: Frame, looks: dict, of: str) -> Picture:
     fig = drawing.figure(sum(0.27 * height + 0.75 for height in heights) + 0.25)
     ratios = [0.27 * height + 0.4 for height in heights]
     axes = drawing.cells(fig, len(groups), columns, height_ratios=ratios)
-    panels.outer(axes, columns, {"error": "estimate − truth" if signed else "|estimate − truth|"}.get(of, OF[of]))
+    charts.outer(axes, columns, {"error": "estimate − truth" if signed else "|estimate − truth|"}.get(of, OF[of]))
     for rank, ((name, size), own, ax) in enumerate(zip(groups, present, axes, strict=True)):
         labelled = rank % columns == 0 or list(own) != list(present[rank - 1])
         problem = rows[rows["problem"] == name]
@@ -85,7 +85,7 @@ def _errors(rows: Frame, looks: dict, of: str) -> Picture:
         ax.set_title(title(name, task, size if several[name] > 1 else ""))
         (_linear if signed else _logarithmic)(ax, problem)
         _rows(ax, problem[problem["sizes"] == size], own, signed)
-        ax.set_yticks(range(len(own)), panels.short(own, 30) if labelled else [""] * len(own))
+        ax.set_yticks(range(len(own)), charts.short(own, 30) if labelled else [""] * len(own))
     drawing.legend(fig, _keys("mean error: the bias" if of == "error" else "mean"))
     return fig
 
@@ -127,7 +127,6 @@ def _logarithmic(ax: Axes, rows: Frame) -> None:
     room = 0.04 * max(high - low, 0.4)
     low, high = low - room, high + room
     ax.set_xlim(10**low, 10**high)
-    panels.decades(ax, most=6)
 
 
 def _rows(ax: Axes, rows: Frame, looks: dict, signed: bool) -> None:
@@ -187,7 +186,7 @@ def _values(rows: Frame, looks: dict) -> Picture:
     height = math.ceil(len(groups) / columns)
     fig = drawing.figure(2.5 * height + 0.2)
     axes = drawing.cells(fig, len(groups), columns)
-    panels.outer(axes, columns, "points m")
+    charts.outer(axes, columns, "points m")
     several = len(problems(rows)) > 1
     for rank, ((name, method), ax) in enumerate(zip(groups, axes, strict=True)):
         sample = part(rows, problem=name, method=method)

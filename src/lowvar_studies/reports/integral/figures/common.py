@@ -1,10 +1,7 @@
-"""Shared code of figures of integrals: rows of one task, titles, ticks."""
+"""Shared code of figures of integrals: rows of one task, and titles."""
 
 from __future__ import annotations
 
-import numpy as np
-
-from lowvar.core.drawing import Axes
 from lowvar_studies.reports.declarations import Frame
 
 RUN = ("problem", "method", "backend", "sizes")  # columns that most figures read
@@ -29,16 +26,3 @@ def title(name: str, task: str = "", sizes: str = "") -> str:
     """
     what, where = (f"{name}: {task}" if task else name), (f"m = {sizes}" if sizes else "")
     return f"{what}, {where}" if where and len(what) + len(where) < 26 else "\n".join(filter(None, (what, where)))
-
-
-def places(ax: Axes, values: np.ndarray, room: float = 1.2) -> None:
-    """Sets ticks of a logarithmic horizontal axis at the values, as many as fit."""
-    values = np.unique(np.asarray(values, float))
-    least = (values[-1] / values[0]) ** 0.09 if len(values) > 1 else 1.0
-    shown: list[float] = []
-    for value in values[::-1]:
-        if not shown or shown[-1] / value >= least:
-            shown.append(float(value))
-    ax.set_xticks(shown[::-1], [f"{value:g}" for value in shown[::-1]])
-    ax.minorticks_off()
-    ax.set_xlim(values[0] / room, values[-1] * room)

@@ -1,21 +1,20 @@
-"""Mean absolute errors of integrals by method and number of points."""
+"""Mean absolute errors of integrals: against the number of points, the time, and the epochs of stochastic methods."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 
 from lowvar.core import drawing
 from lowvar.core.drawing import FAINT, INK, SMALL, Axes, Picture, styled
 from lowvar_studies.reports.declarations import Figure, Frame
-from lowvar_studies.reports.drawing import lines, panels
-from lowvar_studies.reports.drawing.rows import by_method, numbers, one_backend, positive, problems, require
+from lowvar_studies.reports.drawing import charts
+from lowvar_studies.reports.drawing.charts import Lines
+from lowvar_studies.reports.drawing.rows import numbers, one_backend, positive, problems, require
 from lowvar_studies.reports.drawing.style import integrators
-from lowvar_studies.reports.integral.figures.common import RUN, last_task, places, title
+from lowvar_studies.reports.integral.figures.common import RUN, last_task, title
 
 AXES = {"m": "points m of the task", "points": "points of all tasks"}
-_STEP = 1.045  # factor on the horizontal axis between our value and the published one
+_STEP = 1.045  # factor on the horizontal axis between methods at their only number of points
 
 
 def select(errors: Frame) -> Frame:
@@ -29,47 +28,46 @@ def select(errors: Frame) -> Frame:
 
 @styled
 def draw(rows: Frame) -> Picture:
-    """A panel for each problem; published values are open markers beside ours."""
+    """A panel for each problem."""
     names, looks = problems(rows), integrators(rows["method"])
-    fig, axes = panels.grid(len(names), y="mean absolute error", height=3.3)
+    fig, axes = charts.grid(len(names), y="mean absolute error", height=3.3)
     for name, ax in zip(names, axes, strict=True):
         problem = rows[rows["problem"] == name]
         ax.set_title(title(name, problem["task"].iloc[0]))
         _panel(ax, problem, looks)
         ax.set_xlabel(AXES[problem["axis"].iloc[0]])
-    keys = [*lines.entries(looks), lines.interval()]
-    if "published" in rows and rows["published"].notna().any():
-        keys.append(drawing.entry("published", **_open(INK, "o")))
-    drawing.legend(fig, keys)
+    drawing.legend(fig, charts.keys(looks, interval="bars"))
     return fig
-
-
-def _open(colour: str, marker: str) -> dict[str, Any]:
-    return {"color": colour, "marker": marker, "ls": "", "ms": 7, "mfc": "none", "mew": 1.4}
 
 
 def _panel(ax: Axes, rows: Frame, looks: dict) -> None:
     drawn = positive(rows, "mae")
     why = "all methods failed" if np.isinf(rows["mae"]).all() else "all errors are zero"
-    if not panels.ready(ax, drawn, why, "xy"):
+    if not charts.ready(ax, drawn, why, "xy"):
         return
     place = drawn[drawn["axis"].iloc[0]].astype(float)
     methods = [method for method in looks if method in set(drawn["method"])]
     alone = place.nunique() == 1  # then methods are drawn side by side
     apart = {method: _STEP ** (2 * rank - len(methods) + 1) if alone else 1.0 for rank, method in enumerate(methods)}
     drawn = drawn.assign(place=place * drawn["method"].map(apart))
-    lines.draw(ax, drawn, looks, "place", "mae", "mae_low", "mae_high", mark="bars")
-    for method, line in by_method(drawn, looks, "place") if "published" in drawn else ():
-        at, published = numbers(line.assign(place=line["place"] / _STEP), "place", "published")
-        half = 1.96 * line.get("published_se", line["published"] * 0).to_numpy(float)
-        ax.vlines(at, published - half, published + half, color=looks[method].colour, lw=1.0)
-        ax.plot(at, published, label=f"{method}: published", **_open(looks[method].colour, looks[method].marker))
-    panels.frame(ax, *numbers(drawn, "mae_low", "mae", "mae_high"))
-    places(ax, place.to_numpy(), 1.9 if alone else 1.2)
-    panels.decades(ax, "y", 7)
+    charts.draw(ax, drawn, looks, "place", "mae", "mae_low", "mae_high", mark="bars")
+    charts.frame(ax, *numbers(drawn, "mae_low", "mae", "mae_high"))
+    _places(ax, place.to_numpy(), 1.9 if alone else 1.2)
     _floor(ax, float(rows["truth_error"].max()))
-    failed = [look.label for method, look in looks.items() if method in set(rows[~np.isfinite(rows["mae"])]["method"])]
-    panels.notes(ax, {"failed": failed})
+    charts.notes(ax, {"failed": charts.labels(looks, set(rows.loc[~np.isfinite(rows["mae"]), "method"]))})
+
+
+def _places(ax: Axes, values: np.ndarray, room: float = 1.2) -> None:
+    """Sets ticks of a logarithmic horizontal axis at the values, as many as fit."""
+    values = np.unique(np.asarray(values, float))
+    least = (values[-1] / values[0]) ** 0.09 if len(values) > 1 else 1.0
+    shown: list[float] = []
+    for value in values[::-1]:
+        if not shown or shown[-1] / value >= least:
+            shown.append(float(value))
+    ax.set_xticks(shown[::-1], [f"{value:g}" for value in shown[::-1]])
+    ax.minorticks_off()
+    ax.set_xlim(values[0] / room, values[-1] * room)
 
 
 def _floor(ax: Axes, truth_error: float) -> None:
@@ -84,7 +82,79 @@ def _floor(ax: Axes, truth_error: float) -> None:
 ERRORS = Figure(
     "errors", "errors", select, draw,
     caption="Mean absolute error of the estimates, over repetitions, against the number of points; bars are 95 % "
-    "intervals. All methods share the points of a repetition. Open markers are published values. The dotted line is "
+    "intervals. All methods share the points of a repetition. The dotted line is "
     "twice the error of the truth: smaller errors are indistinguishable from zero.",
     answer="mean absolute error of each method of integration against the number of points, with 95 % intervals.",
+)  # fmt: skip
+
+
+def select_seconds(seconds: Frame) -> Frame:
+    """Every method on one backend."""
+    require(seconds, (*RUN, "points", "seconds_per_repetition", "task", "mae", "mae_low", "mae_high"), "seconds")
+    return one_backend(seconds)
+
+
+@styled
+def draw_seconds(rows: Frame) -> Picture:
+    """A row of two panels for each problem: time against points, and error against time."""
+    names, looks = problems(rows), integrators(rows["method"])
+    fig = drawing.figure(2.9 * len(names) + 0.2)
+    axes = fig.subplots(len(names), 2, squeeze=False)
+    label = charts.amortised(rows["repetitions"])
+    for name, (left, right) in zip(names, axes, strict=True):
+        problem = rows[rows["problem"] == name]
+        left.set_title(name)
+        right.set_title(f"error of {problem['task'].iloc[0]}")
+        _time(left, problem, looks)
+        _worth(right, problem, looks)
+        left.set_ylabel(label)
+        right.set_ylabel("mean absolute error")
+    axes[-1, 0].set_xlabel("points of all tasks")
+    axes[-1, 1].set_xlabel(label)
+    drawing.legend(fig, charts.keys(looks, interval="bars"))
+    return fig
+
+
+def _time(ax: Axes, rows: Frame, looks: dict) -> None:
+    drawn = rows[rows["seconds_per_repetition"] > 0]
+    if not charts.ready(ax, drawn, "not timed", "xy"):
+        return
+    charts.draw(ax, drawn, looks, "points", "seconds_per_repetition")
+    _places(ax, drawn["points"].to_numpy(float))
+    charts.frame(ax, *[drawn["seconds_per_repetition"].to_numpy(float)] * 3)
+
+
+def _worth(ax: Axes, rows: Frame, looks: dict) -> None:
+    drawn = positive(rows[rows["seconds_per_repetition"] > 0], "mae")
+    if not charts.ready(ax, drawn, "no finite error"):
+        return
+    charts.draw(ax, drawn, looks, "seconds_per_repetition", "mae", "mae_low", "mae_high", mark="bars")
+    charts.frame(ax, *numbers(drawn, "mae_low", "mae", "mae_high"))
+    charts.run_axis(ax, drawn["seconds_per_repetition"].to_numpy())
+
+
+SECONDS = Figure(
+    "seconds", "seconds", select_seconds, draw_seconds,
+    caption="Left: time of a repetition against the number of points, without compilation, on the machine that made "
+    "this report: the time of all repetitions, which are computed together, divided by their number; a single one "
+    "would take longer. Right: mean absolute error against that time, with 95 % intervals; lower and further left is "
+    "better.",
+    answer="error against wall time.",
+)  # fmt: skip
+
+
+def select_epochs(epochs: Frame) -> Frame:
+    """All rows."""
+    require(epochs, ("problem", "method", "part", "mae", "low", "high"), "epochs")
+    return epochs
+
+
+EPOCHS = Figure(
+    "epochs", "epochs", select_epochs,
+    Lines("percent", "mae", integrators, ("share of all epochs (%)", "mean absolute error"), ("low", "high"),
+          shown=lambda rows: positive(rows, "mae").assign(percent=100 * rows["part"]), empty="no finite error",
+          style=charts.plain, height=3.0),
+    caption="Mean absolute error of stochastic methods along their epochs: means over the repetitions, bands are 95 % "
+    "intervals. A line that still falls at the end was stopped before convergence.",
+    answer="mean absolute error of stochastic methods of integration along their epochs.",
 )  # fmt: skip

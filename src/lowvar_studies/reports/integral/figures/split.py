@@ -10,7 +10,7 @@ import numpy as np
 from lowvar.core import drawing
 from lowvar.core.drawing import FAINT, INK, SMALL, Axes, Picture, styled
 from lowvar_studies.reports.declarations import Figure, Frame
-from lowvar_studies.reports.drawing import panels
+from lowvar_studies.reports.drawing import charts
 from lowvar_studies.reports.drawing.rows import one_backend, require
 from lowvar_studies.reports.drawing.style import integrators
 from lowvar_studies.reports.integral.figures.common import RUN, by_sizes, last_task, title
@@ -42,12 +42,12 @@ def draw(rows: Frame) -> Picture:
     columns = min(len(groups), 2)
     fig = drawing.figure(math.ceil(len(groups) / columns) * (0.38 * len(looks) + 0.8) + 0.25)
     axes = drawing.cells(fig, len(groups), columns)
-    panels.outer(axes, columns, "part of the mean squared error")
+    charts.outer(axes, columns, "part of the mean squared error")
     for rank, ((name, size), ax) in enumerate(zip(groups, axes, strict=True)):
         problem = rows[rows["problem"] == name]
         ax.set_title(title(name, problem["task"].iloc[0], size))
         _panel(ax, problem[problem["sizes"] == size].set_index("method"), list(looks), _ends(problem))
-        ax.set_yticks(range(len(looks)), panels.short(looks) if rank % columns == 0 else [""] * len(looks))
+        ax.set_yticks(range(len(looks)), charts.short(looks) if rank % columns == 0 else [""] * len(looks))
     keys = [drawing.entry(f"{words}, 95 % interval", color=colour, marker=marker, mec=INK, mew=0.6, lw=1.8)
             for words, colour, marker in PARTS.values()]  # fmt: skip
     keys.append(drawing.entry("upper limit of bias²", color=PARTS["bias2"][1], marker="<", ms=6, lw=1.8))
@@ -76,7 +76,6 @@ def _panel(ax: Axes, by: Frame, methods: list[str], ends: tuple[float, float]) -
     ax.set_xlim(*ends)
     drawing.lanes(ax, len(methods))
     ax.grid(axis="x")
-    panels.decades(ax, most=5)
     word: dict[str, Any] = {"transform": ax.get_yaxis_transform(), "va": "center", "fontsize": SMALL}
     base = _interval(by, _BASELINE, "mse")
     if _BASELINE in by.index:
@@ -107,11 +106,8 @@ def _dot(ax: Axes, y: float, interval: tuple[float, float, float], part: str, la
         ax.plot([arrow], [y], color=colour, marker="<", ms=6, ls="", zorder=3)
         ax.plot([max(high, arrow)], [y], color=colour, marker="|", ms=7, mew=1.8, ls="", zorder=3)
         return
-    if value <= 0:
-        return
-    if np.isfinite([low, high]).all():
-        ax.plot([max(low, edge), high], [y, y], color=colour, lw=1.8, zorder=2, label=f"{label}, 95 %")
-    ax.plot([max(value, edge)], [y], color=colour, marker=marker, ms=6, mec=INK, mew=0.6, ls="", zorder=4, label=label)
+    if value > 0:
+        charts.dot(ax, y, interval, colour, marker, label, edge)
 
 
 def _against(base: tuple[float, float, float], mine: tuple[float, float, float], method: str) -> str:

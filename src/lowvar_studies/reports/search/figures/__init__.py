@@ -2,10 +2,9 @@
 
 from lowvar_studies.reports.declarations import Figure
 from lowvar_studies.reports.search.figures.curves import CURVES, SECONDS
-from lowvar_studies.reports.search.figures.effort import EFFORT
+from lowvar_studies.reports.search.figures.effort import EFFORT, SCALING
 from lowvar_studies.reports.search.figures.gradients import GRADIENTS
 from lowvar_studies.reports.search.figures.profiles import GROUPS, PROFILES
 from lowvar_studies.reports.search.figures.rates import RATES
-from lowvar_studies.reports.search.figures.scaling import SCALING
 
 FIGURES: tuple[Figure, ...] = (EFFORT, CURVES, PROFILES, GROUPS, SCALING, RATES, GRADIENTS, SECONDS)

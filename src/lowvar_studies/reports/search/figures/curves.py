@@ -9,8 +9,8 @@ from lowvar.core.drawing import BAND, FAINT, INK, SMALL, Axes, Picture, styled
 from lowvar.errors import check_known
 from lowvar_studies.jobs.search.spec import TARGET
 from lowvar_studies.reports.declarations import Figure, Frame
-from lowvar_studies.reports.drawing import lines, panels
-from lowvar_studies.reports.drawing.rows import numbers, one_backend, problems, require
+from lowvar_studies.reports.drawing import charts
+from lowvar_studies.reports.drawing.rows import by_hue, numbers, one_backend, problems, require
 from lowvar_studies.reports.drawing.style import searchers
 
 RUN = ("problem", "method", "backend")  # columns that all figures of searches read
@@ -41,8 +41,8 @@ def draw(rows: Frame, x: str = "evaluations") -> Picture:
     names, looks = problems(rows), searchers(rows["method"])
     words = {False: "gap: f(mean) − f*", True: "return at the mean (−f)"}
     returns = [bool(rows.loc[rows["problem"] == name, "optimum"].isna().all()) for name in names]
-    label = panels.amortised(rows["repetitions"]) if x == "seconds" else AXES[x]
-    fig, axes = panels.grid(len(names), label, words[returns[0]], height=2.65)
+    label = charts.amortised(rows["repetitions"]) if x == "seconds" else AXES[x]
+    fig, axes = charts.grid(len(names), label, words[returns[0]], height=2.65)
     for rank, (name, ax) in enumerate(zip(names, axes, strict=True)):
         ax.set_title(name)
         _panel(ax, rows[rows["problem"] == name], x, looks, returns[rank])
@@ -53,7 +53,7 @@ def draw(rows: Frame, x: str = "evaluations") -> Picture:
 
 
 def _keys(looks: dict, rows: Frame) -> list:
-    keys = [*lines.entries(looks), drawing.patch("quartiles", color=INK, alpha=BAND)]
+    keys = [*charts.entries(looks), drawing.patch("quartiles", color=INK, alpha=BAND)]
     kinds = {_fate(line) for _, line in rows.groupby(["problem", "method"], sort=False)}
     kinds |= {"above"} if _rises(rows) else set()
     fates = {"spent": "budget spent", "met": "all at the target", "lost": "some diverged", "above": "above the panel"}
@@ -81,41 +81,42 @@ def _fate(line: Frame) -> str:
 
 
 def _panel(ax: Axes, rows: Frame, x: str, looks: dict, returns: bool) -> None:
+    import pandas as pd
+
     drawn = rows[np.isfinite(rows["f_median"]) & np.isfinite(rows[x])]
     if not len(drawn):
         drawing.say(ax, "all runs diverged" if len(rows) else "no runs")
         return
     floor = _scale(ax, drawn, returns)
     ax.grid()
-    for rank, (method, look) in enumerate(looks.items()):
-        line = drawn[drawn["method"] == method]
-        if not len(line):
-            continue
-        place, middle, low, high = numbers(line, x, "f_median", "f_low", "f_high")
-        if returns:
-            middle, low, high = -middle, -high, -low
-        else:
-            middle, low, high = (np.maximum(values, floor) for values in (middle, low, high))
-        top = 1e3 * ax.get_ylim()[1] if not returns else np.nan
-        lines.band(ax, place, low, np.where(np.isfinite(high), high, top), look, f"{method}: quartiles")
-        shown = _inside(middle, np.inf if returns else ax.get_ylim()[1])
-        left = shown < len(middle)
-        place, middle = place[:shown], np.minimum(middle[:shown], ax.get_ylim()[1]) if left else middle
-        every = max(1, shown // _MARKS)
-        style = lines.kind(look) | {"ms": 0.8 * look.size}
-        ax.plot(place, middle, label=method, markevery=(rank % every, every), **style)
+    top = np.inf if returns else ax.get_ylim()[1]
+    cut, ends = [], {}
+    for method, line in by_hue(drawn, looks):
+        line, left = _cut(line, floor, top, returns)
         fate = _fate(rows[rows["method"] == method])
-        fate = "above" if left and fate != "lost" else fate
-        ax.plot(place[-1], middle[-1], color=look.colour, label=f"{method}: end", zorder=5, **_END[fate])
-    panels.run_axis(ax, drawn[x].to_numpy())
+        cut.append(line)
+        ends[method] = "above" if left and fate != "lost" else fate
+    shown = pd.concat(cut)
+    charts.draw(ax, shown, looks, x, "middle", "low", "high", markers=_MARKS, style=charts.small)
+    for method, line in by_hue(shown, looks):
+        style = _END[ends[method]]
+        ax.plot(line[x].iloc[-1], line["middle"].iloc[-1], color=looks[method].colour, label=f"{method}: end", zorder=5,
+                **style)  # fmt: skip
+    charts.run_axis(ax, drawn[x].to_numpy())
     last = rows.groupby("method")["f_median"].last()
-    panels.notes(ax, {"diverged": panels.labels(looks, last.index[~np.isfinite(last)])})
+    charts.notes(ax, {"diverged": charts.labels(looks, last.index[~np.isfinite(last)])})
 
 
-def _inside(height: np.ndarray, top: float) -> int:
-    """The number of points up to where a line leaves the panel for good, that point included."""
-    inside = np.flatnonzero(height <= top)
-    return min(len(height), int(inside[-1]) + 2 if len(inside) else 1)
+def _cut(line: Frame, floor: float, top: float, returns: bool) -> tuple[Frame, bool]:
+    """A line in the columns ``middle``, ``low`` and ``high`` up to where it leaves the panel, and whether it does."""
+    middle, low, high = numbers(line, "f_median", "f_low", "f_high")
+    if returns:
+        return line.assign(middle=-middle, low=-high, high=-low), False
+    inside = np.flatnonzero(np.maximum(middle, floor) <= top)
+    many = min(len(line), int(inside[-1]) + 2 if len(inside) else 1)  # the first point outside, too
+    left = many < len(line)
+    ends = {"low": np.maximum(low, floor), "high": np.where(np.isfinite(high), np.maximum(high, floor), 1e3 * top)}
+    return line.assign(middle=np.clip(middle, floor, top if left else np.inf), **ends).iloc[:many], left
 
 
 def _scale(ax: Axes, rows: Frame, returns: bool) -> float:
@@ -142,15 +143,10 @@ def _scale(ax: Axes, rows: Frame, returns: bool) -> float:
     bottom = floor if discrete else max(least, floor)
     room = max((top / bottom) ** 0.05, 1.2)
     ax.set_ylim(bottom / room, top * room)
-    span = np.log10(top / bottom)
-    step = int(np.ceil(max(span, 1) / 6))
-    powers = np.arange(np.ceil(np.log10(bottom / room)), np.floor(np.log10(top * room)) + 1)
-    powers = [int(power) for power in powers if power % step == 0]
-    if len(powers) >= 2 or discrete:
-        if discrete:
-            powers = [power for power in powers if 10.0**power > 2 * floor]
-        ticks = ([floor] if discrete else []) + [10.0**power for power in powers]
-        ax.set_yticks(ticks, (["0"] if discrete else []) + [f"$10^{{{power}}}$" for power in powers])
+    if discrete:
+        powers = np.arange(np.floor(np.log10(floor)) + 1, np.floor(np.log10(top * room)) + 1)
+        powers = powers[:: max(1, len(powers) // 4)]
+        ax.set_yticks([floor, *10.0**powers], ["0", *(charts.word(10.0**power) for power in powers)])
         ax.minorticks_off()
     if bottom < 10 * TARGET < top and not discrete:
         ax.axhline(TARGET, color=INK, lw=1.1, ls=(0, (1, 2)), label="target", zorder=1)

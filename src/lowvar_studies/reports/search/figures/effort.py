@@ -1,8 +1,9 @@
-"""Evaluations of each search to one target, for all problems and methods."""
+"""Evaluations of each search to one target: for all problems and methods, and against the dimension."""
 
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,13 +13,14 @@ from lowvar.core.drawing import FAINT, INK, SMALL, Axes, Picture, styled
 from lowvar.errors import UserError
 from lowvar_studies.jobs.search.spec import TARGET
 from lowvar_studies.reports.declarations import Figure, Frame
-from lowvar_studies.reports.drawing import panels
-from lowvar_studies.reports.drawing.rows import one_backend, problems, require
+from lowvar_studies.reports.drawing import charts
+from lowvar_studies.reports.drawing.rows import by_hue, one_backend, problems, require
 from lowvar_studies.reports.drawing.style import searchers
 from lowvar_studies.reports.search.figures.curves import RUN
 from lowvar_studies.reports.search.gathering import solved
 
 _COLUMNS = 3
+_DIM = r"_\d+$"  # the dimension at the end of a problem's name
 _EVALUATIONS = ("evaluations_median", "evaluations_low", "evaluations_high")
 
 
@@ -44,8 +46,8 @@ def draw(rows: Frame, target: float = TARGET) -> Picture:
         ax.set_title(name)
         _panel(ax, rows[rows["problem"] == name], looks, ends)
         if rank % columns == 0:
-            ax.set_yticks(range(len(looks)), panels.short(looks))
-    panels.outer(axes, columns, "evaluations")
+            ax.set_yticks(range(len(looks)), charts.short(looks))
+    charts.outer(axes, columns, "evaluations")
     keys = [
         drawing.entry(f"median until f(mean) − f* ≤ {target:g}", ls="", marker="o", color=FAINT, mec=INK, mew=0.6),
         drawing.entry("95 % interval", marker="|", ms=6, lw=1.6, color=FAINT),
@@ -70,7 +72,6 @@ def _panel(ax: Axes, rows: Frame, looks: dict, ends: tuple[float, float]) -> Non
     ax.set_xscale("log")
     span = ends[1] - ends[0]
     ax.set_xlim(10 ** ends[0], 10 ** (ends[1] + 0.36 * span))  # room for the counts at the right
-    panels.decades(ax, ends=ends)
     drawing.lanes(ax, len(looks))
     ax.set_yticks(range(len(looks)), [""] * len(looks))
     ax.grid(axis="x")
@@ -106,5 +107,74 @@ EFFORT = Figure(
     "at most half of them did.",
     answer="evaluations of each search to the target, median over repetitions with its 95 % interval, and the number "
     "of repetitions that met it.",
+    settings=solved,
+)  # fmt: skip
+
+
+def select_dims(targets: Frame, target: float = TARGET) -> Frame:
+    """The rows of functions with several dimensions, with fitted exponents.
+
+    A problem's name is ``{function}_{dim}``. ``exponent`` is the least-squares slope of log evaluations against log
+    dimension, over the dimensions with a finite median; NaN for fewer than two of them.
+    """
+    rows = select(targets, target)
+    require(rows, ("dim",), "targets")
+    rows = rows.assign(function=rows["problem"].str.replace(_DIM, "", regex=True))
+    several = rows.groupby("function")["dim"].transform("nunique") > 1
+    rows = rows[several].sort_values("dim", kind="stable").reset_index(drop=True)
+    if not len(rows):
+        raise UserError("targets table: no function in several dimensions; name their problems function_dim")
+    slopes = {key: _slope(group) for key, group in rows.groupby(["function", "method", "backend"], sort=False)}
+    keys = zip(rows["function"], rows["method"], rows["backend"], strict=True)
+    return rows.assign(exponent=[slopes[key] for key in keys])
+
+
+def _slope(rows: Frame) -> float:
+    finite = rows[np.isfinite(rows["evaluations_median"]) & (rows["evaluations_median"] > 0)]
+    if finite["dim"].nunique() < 2:
+        return float("nan")
+    return float(np.polyfit(np.log(finite["dim"].to_numpy(float)), np.log(finite["evaluations_median"]), 1)[0])
+
+
+@styled
+def draw_dims(rows: Frame, target: float = TARGET) -> Picture:
+    """A panel for each function."""
+    looks = searchers(rows["method"])
+    panel = partial(_against_dim, looks=looks)
+    fig = charts.each(rows, panel, "dimension d", f"evaluations to {target:g}", by="function", height=2.9)
+    keys = charts.entries(looks)
+    keys.append(drawing.entry("not within this budget", ls="", marker="^", ms=8, mfc="none", mew=1.4, color=FAINT))
+    keys.append(drawing.entry("fitted exponent", ls="", marker="$d^{\\,a}$", ms=12, color=INK, mew=0.3))
+    drawing.legend(fig, keys)
+    return fig
+
+
+def _against_dim(ax: Axes, rows: Frame, looks: dict) -> None:
+    charts.ready(ax, rows, "not measured", "xy")
+    dims, ends = np.unique(rows["dim"].to_numpy(float)), []
+    met = rows[np.isfinite(rows["evaluations_median"])]
+    met = met.assign(**met[["evaluations_low", "evaluations_high"]].replace(np.inf, np.nan))
+    charts.draw(ax, met, looks, "dim", *_EVALUATIONS, mark="bars")
+    for method, line in by_hue(rows, looks, order="dim"):
+        look, late = looks[method], line[~np.isfinite(line["evaluations_median"])]
+        if len(late):
+            style = {"marker": "^", "ms": 9, "mfc": "none", "mew": 1.6, "color": look.colour, "ls": ""}
+            ax.plot(late["dim"], late["budget"], label=f"{method}: not within", **style)
+        exponent = float(line["exponent"].iloc[0])
+        if np.isfinite(exponent):
+            last = line.loc[np.isfinite(line["evaluations_median"]), "evaluations_median"].iloc[-1]
+            ends.append((last, f"$d^{{\\,{exponent:.2f}}}$", look.colour))
+    ax.set_xlim(dims[0] / 1.25, dims[-1] * (dims[-1] / dims[0]) ** 0.24)
+    ax.set_xticks(dims, [f"{dim:g}" for dim in dims])
+    ax.minorticks_off()
+    charts.ends(ax, ends)
+
+
+SCALING = Figure(
+    "scaling", "targets", select_dims, draw_dims,
+    caption="Evaluations until f at the distribution's mean met the target, against the dimension: medians over the "
+    "repetitions with intervals of at least 95 %, and exponents fitted by least squares. An open triangle marks the "
+    "budget if at most half of the repetitions met the target; the fit excludes it.",
+    answer="evaluations of each search to the target against the dimension.",
     settings=solved,
 )  # fmt: skip

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from lowvar.core import drawing
 from lowvar.core.drawing import INK, SMALL, Axes, Picture, styled
 from lowvar.errors import check_known
 from lowvar_studies.reports.declarations import Figure, Frame
-from lowvar_studies.reports.drawing import lines, panels
+from lowvar_studies.reports.drawing import charts
 from lowvar_studies.reports.drawing.rows import part, problems, require
 from lowvar_studies.reports.drawing.style import SCHEMES, Estimator
 
@@ -57,10 +59,10 @@ def draw(rows: Frame) -> Picture:
     for ax in axes[-1, :-1]:
         ax.set_xlabel("points / dimension")
     axes[-1, -1].set_xlabel("share (%)")
-    keys, plain = lines.entries(looks), Estimator("", INK, "o")
+    keys, plain = charts.entries(looks), Estimator("", INK, "o")
     keys.append(drawing.entry("gradient of the mean", **_kind(plain, "mu")))
     keys.append(drawing.entry("of the scale", **_kind(plain, "sigma")))
-    keys.append(lines.interval())
+    keys += charts.keys({}, interval="bars")
     keys += [drawing.patch(f"variance from f's {kind} part", color=colour) for kind, colour in _PARTS.items()]
     drawing.legend(fig, keys)
     return fig
@@ -87,11 +89,6 @@ def _ends(rows: Frame) -> tuple[float, float]:
 def _ratios(ax: Axes, rows: Frame, looks: dict, ends: tuple[float, float]) -> None:
     ax.set_yscale("log")
     ax.set_ylim(*ends)
-    ticks = [value for value in (1e-4, 1e-3, 0.01, 0.1, 0.3, 1.0, 2.0, 5.0, 10.0, 100.0) if ends[0] <= value <= ends[1]]
-    if ends[1] / ends[0] > 60:
-        ticks = [value for value in ticks if value not in (0.3, 2.0, 5.0)]
-    ax.set_yticks(ticks, [f"{value:g}" for value in ticks])
-    ax.minorticks_off()
     ax.grid()
     ax.axhline(1.0, color=INK, lw=1.1, ls=(0, (1, 2)), zorder=1, label="iid")
     if not len(rows):
@@ -100,38 +97,20 @@ def _ratios(ax: Axes, rows: Frame, looks: dict, ends: tuple[float, float]) -> No
     ratio = rows["population"] / rows["dim"]
     ax.set_xscale("log")
     places = np.unique(ratio.to_numpy(float))
-    shown = _thinned(places)
     if len(places) == 1:
-        panels.one_place(ax, places[0])
-    else:
-        ax.set_xticks(shown, [f"{place:.2g}" for place in shown])
-        ax.minorticks_off()
+        charts.one_tick(ax, places[0], "all at {:.3g}")
     ax.set_xlim(places[0] / 1.5, places[-1] * 1.5)
-    count = 2 * len(looks)
-    rank = 0
-    for scheme, look in looks.items():
+    count, rank = 2 * len(looks), 0
+    for scheme in looks:
         for block in _BLOCKS:
             shift = 1.05 ** (rank - (count - 1) / 2)  # so that markers do not overlap
             rank += 1
-            line = part(rows, scheme=scheme, block=block).sort_values("population")
-            line = line[np.isfinite(line["to_iid"])]
-            if not len(line):
-                continue
-            x = ratio.loc[line.index].to_numpy(float) * shift
-            style = _kind(look, block)
-            ax.plot(x, line["to_iid"], label=f"{scheme}, {block}", **style)
-            low = np.maximum(line["to_iid_low"].to_numpy(float), ends[0])
-            ax.vlines(x, low, line["to_iid_high"], color=look.colour, lw=2.0, alpha=0.6,
-                      label=f"{scheme}, {block}: 95 %")  # fmt: skip
-
-
-def _thinned(places: np.ndarray) -> list[float]:
-    """Ticks at least a factor of 2.5 apart, the last and 1 among them."""
-    chosen: list[float] = []
-    for place in sorted(places, key=lambda value: (value != 1.0, -value)):
-        if all(max(place / other, other / place) >= 2.5 for other in chosen):
-            chosen.append(float(place))
-    return sorted(chosen)
+            line = part(rows, scheme=scheme, block=block)
+            line = line.assign(place=ratio * shift, low=line["to_iid_low"].clip(lower=ends[0]))[
+                np.isfinite(line["to_iid"])
+            ]
+            charts.draw(ax, line, looks, "place", "to_iid", "low", "to_iid_high", mark="bars", hue="scheme",
+                        name=f"{{}}, {block}", style=partial(_kind, block=block))  # fmt: skip
 
 
 def _composition(ax: Axes, rows: Frame, spreads: np.ndarray) -> None:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
 from lowvar.core import drawing
 from lowvar.core.drawing import FAINT, Axes, Picture, styled
 from lowvar_studies.reports.declarations import Figure, Frame
-from lowvar_studies.reports.drawing import lines, panels
-from lowvar_studies.reports.drawing.rows import numbers, one_backend, problems, require
+from lowvar_studies.reports.drawing import charts
+from lowvar_studies.reports.drawing.rows import by_hue, numbers, one_backend, problems, require
 from lowvar_studies.reports.drawing.style import searchers
 from lowvar_studies.reports.search.figures.curves import RUN
 
@@ -31,7 +30,7 @@ def draw(rows: Frame) -> Picture:
         ax.set_title("all problems" if name == "all" else name)
         _panel(ax, rows[rows["problem"] == name], looks)
     budget = drawing.entry("budget", ls="", color=FAINT, marker="x", ms=7, mew=1.8)
-    drawing.legend(fig, [*lines.entries(looks), budget])
+    drawing.legend(fig, [*charts.entries(looks), budget])
     return fig
 
 
@@ -47,23 +46,20 @@ def _grid(names: list[str]) -> tuple[Picture, list[Axes]]:
     top = [fig.add_subplot(cells[0, :])] if wide else []
     axes = [fig.add_subplot(cells[wide + rank // columns, rank % columns]) for rank in range(len(each))]
     for line, width in ((top, 1), (axes, columns)):
-        panels.outer(line, width, "evaluations / dimension", "targets met (%)")
+        charts.outer(line, width, "evaluations / dimension", "targets met (%)")
     return fig, [*top, *axes]
 
 
 def _panel(ax: Axes, rows: Frame, looks: dict) -> None:
     ax.grid()
-    for rank, (method, look) in enumerate(looks.items()):
-        line = rows[rows["method"] == method].sort_values("evaluations_per_dim")
-        if not len(line):
-            continue
-        x, share = numbers(line, "evaluations_per_dim", "share")
-        every = max(1, len(line) // 7)
-        style: dict[str, Any] = lines.kind(look) | {"ms": 0.8 * look.size}
-        ax.plot(x, 100 * share, label=method, markevery=(rank % every, every), **style)
-        ax.plot(x[-1], 100 * share[-1], marker="x", ms=7, mew=1.8, color=look.colour, label=f"{method}: end", zorder=5)
+    drawn = rows.assign(percent=100 * rows["share"])
+    charts.draw(ax, drawn, looks, "evaluations_per_dim", "percent", markers=7, style=charts.small)
+    for method, line in by_hue(drawn, looks, order="evaluations_per_dim"):
+        at, share = numbers(line, "evaluations_per_dim", "percent")
+        style = {"marker": "x", "ms": 7, "mew": 1.8, "color": looks[method].colour, "zorder": 5}
+        ax.plot(at[-1], share[-1], label=f"{method}: end", **style)
     place = rows["evaluations_per_dim"].to_numpy(float)
-    panels.run_axis(ax, place)
+    charts.run_axis(ax, place)
     started = rows.loc[rows["share"] > 0, "evaluations_per_dim"]
     ax.set_xlim((float(started.min()) if len(started) else place.min()) / 1.1, place.max() * 1.4)
     ax.set_ylim(-2, 103)

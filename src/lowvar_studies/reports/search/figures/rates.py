@@ -7,8 +7,8 @@ import numpy as np
 from lowvar.core import drawing
 from lowvar.core.drawing import FAINT, INK, Axes, Picture, styled
 from lowvar_studies.reports.declarations import Figure, Frame
-from lowvar_studies.reports.drawing import lines, panels
-from lowvar_studies.reports.drawing.rows import by_method, one_backend, part, positive, require
+from lowvar_studies.reports.drawing import charts
+from lowvar_studies.reports.drawing.rows import by_hue, one_backend, part, positive, require
 from lowvar_studies.reports.drawing.style import searchers
 from lowvar_studies.reports.search.figures.curves import RUN
 from lowvar_studies.reports.search.rates import fits
@@ -39,12 +39,12 @@ def draw(rows: Frame) -> Picture:
     names, looks = list(rows["problem"].drop_duplicates()), searchers(rows["method"])
     fig = drawing.figure(2.9 * len(names))
     axes = drawing.cells(fig, 2 * len(names), 2)
-    panels.outer(axes, 2, "iterations T (generations)", "mean gap of f at the mean")
+    charts.outer(axes, 2, "iterations T (generations)", "mean gap of f at the mean")
     for rank, ax in enumerate(axes):
         problem, of = names[rank // 2], ("average", "last")[rank % 2]
         ax.set_title(f"{problem}\n{_OF[of]}")
         _panel(ax, part(rows, problem=problem, of=of), looks, bound=of == "average")
-    keys = [*lines.entries(looks), drawing.patch("95 % interval", color=INK, alpha=0.2)]
+    keys = charts.keys(looks)
     keys.append(drawing.entry("log T / T, the theorems' rate", color=INK, ls=(0, (1, 2)), lw=1.4))
     keys.append(drawing.entry("fitted rate", ls="", marker="$T^{\\,a}$", ms=14, color=INK, mew=0.3))
     keys.append(drawing.entry("fitted from here on", color=FAINT, lw=1))
@@ -54,11 +54,11 @@ def draw(rows: Frame) -> Picture:
 
 def _panel(ax: Axes, rows: Frame, looks: dict, bound: bool) -> None:
     drawn = positive(rows, "gap_mean")
-    if not panels.ready(ax, drawn, "no finite errors", "xy"):
+    if not charts.ready(ax, drawn, "no finite errors", "xy"):
         return
-    lines.draw(ax, drawn, looks, "iteration", "gap_mean", "gap_low", "gap_high", markers=_MARKS)
+    charts.draw(ax, drawn, looks, "iteration", "gap_mean", "gap_low", "gap_high", markers=_MARKS)
     ends = []
-    for method, line in by_method(drawn, looks, "iteration"):
+    for method, line in by_hue(drawn, looks, order="iteration"):
         value = float(line["slope"].iloc[0])
         if np.isfinite(value):
             ends.append((line["gap_mean"].iloc[-1], f"$T^{{\\,{value:.2f}}}$", looks[method].colour))
@@ -72,9 +72,7 @@ def _panel(ax: Axes, rows: Frame, looks: dict, bound: bool) -> None:
         ax.axvline(at[0], color=FAINT, lw=1, zorder=0)
     at = drawn["iteration"].to_numpy(float)
     ax.set_xlim(max(at.min(), 1) / 1.3, at.max() * 30)  # room for the rates at the right
-    panels.decades(ax, "x", 5)
-    panels.decades(ax, "y", 6)
-    lines.ends(ax, ends, 0.1)
+    charts.ends(ax, ends, 0.1)
 
 
 RATES = Figure(

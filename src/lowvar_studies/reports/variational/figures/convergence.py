@@ -1,22 +1,24 @@
-"""Convergence of each method to the optimum per pass, iteration, gradient evaluation or second."""
+"""Convergence of each method to the optimum along its run, and its final gap against its step size."""
 
 from __future__ import annotations
 
+import math
 from functools import partial
 
 import numpy as np
 
 from lowvar.core import drawing
-from lowvar.core.drawing import Axes, Picture, styled
+from lowvar.core.drawing import FAINT, INK, Axes, Picture, styled
 from lowvar.errors import check_known
 from lowvar_studies.reports.declarations import Figure, Frame
-from lowvar_studies.reports.drawing import lines, panels
+from lowvar_studies.reports.drawing import charts
 from lowvar_studies.reports.drawing.rows import backends, in_order, numbers, require
 from lowvar_studies.reports.drawing.style import estimators
-from lowvar_studies.reports.variational.figures import elbo
-from lowvar_studies.reports.variational.figures.timed import WARMED, warmed
+from lowvar_studies.reports.variational.figures.times import WARMED, warmed
 from lowvar_studies.reports.variational.gathering import looks_at
 
+COLUMNS = ("problem", "method", "backend", "step_size", "gap_mean", "gap_low", "gap_high", "elbo_mean", "elbo_low",
+           "elbo_high", "repetitions", "diverged")  # fmt: skip
 AXES = {
     "passes": "passes over the data",
     "iteration": "iteration",
@@ -25,6 +27,22 @@ AXES = {
     "epoch": "epoch",
 }
 _DECADES = 4  # of gaps shown above the largest final one
+_REACH = 1e3  # largest over smallest distance of an ELBO to the best that is shown
+_STRIP = 0.055  # height of one row of crosses, as a fraction of the panel
+_LOST = "#FFF1B8"  # the strip; intervals are grey or in the colour of a method
+_BESIDE = 1.12  # factor between methods that share their only step size
+_ENDS = ("middle", "low", "high")
+
+
+def _quantity(rows: Frame) -> str:
+    """The quantity of a panel: ``"gap"`` if the optimum is known, else ``"elbo"``."""
+    return "elbo" if rows["gap_mean"].isna().all() and np.isfinite(rows["elbo_mean"]).any() else "gap"
+
+
+def _drawable(rows: Frame, y: str) -> Frame:
+    """The finite rows of a quantity, and it and its interval in the columns ``middle``, ``low`` and ``high``."""
+    columns = {end: rows[f"{y}_{part}"] for end, part in zip(_ENDS, ("mean", "low", "high"), strict=True)}
+    return rows.assign(**columns)[np.isfinite(rows[f"{y}_mean"]) & ((rows["gap_mean"] > 0) | (y == "elbo"))]
 
 
 def select(convergence: Frame, x: str = "passes") -> Frame:
@@ -34,7 +52,7 @@ def select(convergence: Frame, x: str = "passes") -> Frame:
     Against seconds, lines skip the warm-up.
     """
     check_known("axis", x, AXES)
-    require(convergence, (*elbo.CONVERGENCE, "envelope", "epoch", x), "convergence")
+    require(convergence, (*COLUMNS, "envelope", "epoch", x), "convergence")
     runs = [convergence[name] for name in ("problem", "method", "backend")]
     if x == "seconds":  # of a job, divided by its runs
         sizes = convergence["step_size"].groupby(runs, dropna=False).transform("nunique")
@@ -51,53 +69,203 @@ def select(convergence: Frame, x: str = "passes") -> Frame:
 def draw(rows: Frame, x: str = "passes") -> Picture:
     """A panel for each problem; open markers show a second backend."""
     looks, known = estimators(rows["method"]), backends(rows)
-    many = int(rows.groupby("problem")["method"].nunique().max()) > lines.BANDS
-    panel = partial(_panel, x=x, looks=looks, backends=known, many=many)
-    label = panels.amortised(rows["runs"]) if x == "seconds" else AXES[x]
-    fig = panels.each(rows, panel, label, "gap: ELBO* − ELBO (nats)")
-    drawing.legend(fig, lines.keys(looks, known, bars=many))
+    label = charts.amortised(rows["runs"]) if x == "seconds" else AXES[x]
+    panel = partial(_panel, x=x, looks=looks, known=known)
+    fig = charts.each(rows, panel, label, "gap: ELBO* − ELBO (nats)")
+    drawing.legend(fig, charts.keys(looks, known, interval="beside"))
     return fig
 
 
-def _panel(ax: Axes, rows: Frame, x: str, looks: dict, backends: list[str], many: bool) -> None:
-    y = elbo.quantity(rows)
-    finite = np.isfinite(rows[f"{y}_mean"]) & np.isfinite(rows[x]) & ((rows["gap_mean"] > 0) | (y == "elbo"))
-    runs = [rows[name] for name in ("method", "backend")]
+def _panel(ax: Axes, rows: Frame, x: str, looks: dict, known: list[str]) -> None:
+    y, runs = _quantity(rows), [rows[name] for name in ("method", "backend")]
+    drawn = _drawable(rows[np.isfinite(rows[x])], y)
     last = rows[x] == rows[x].groupby(runs).transform("max")
-    lost = rows["method"].isin(set(rows["method"]) - set(rows.loc[finite & last, "method"]))
-    drawn = rows[finite & ~(lost & (finite.groupby(runs).transform("sum") < 2))]
-    if not panels.ready(ax, drawn, elbo.why_empty(rows[last]), "y" if y == "gap" else ""):
+    lost = rows["method"].isin(set(rows["method"]) - set(drawn.loc[last[drawn.index], "method"]))
+    ends = drawn[last[drawn.index]]
+    lengths = drawn.groupby(["method", "backend"])[x].transform("size")
+    drawn = drawn[~(lost[drawn.index] & (lengths < 2))]
+    if not charts.ready(ax, drawn, why_empty(rows[last]), "y" if y == "gap" else ""):
         return
-    shown = [method for method in looks if (drawn["method"] == method).any()]
-    for place_of, method in enumerate(shown):
-        look = looks[method]
-        for rank, backend in enumerate(backends):
-            line = drawn[(drawn["method"] == method) & (drawn["backend"] == backend)]
-            if not len(line):
-                continue
-            place, middle, low, high = numbers(line, x, f"{y}_mean", f"{y}_low", f"{y}_high")
-            if y == "gap":
-                low = np.maximum(low, 1e-3 * middle)
-            sparse = max(1, len(line) // 10)
-            label = f"{method}, {backend}: 95 %"
-            if many:
-                at = slice((len(line) - 1) % sparse, None, sparse)  # the last one among them
-                lines.beside(ax, place[at], low[at], high[at], look, label, place_of, len(shown))
-            else:
-                lines.band(ax, place, low, high, look, label, 1 / (1 + rank))
-            ax.plot(place, middle, label=f"{method}, {backend}", markevery=sparse, **lines.kind(look, rank))
-    panels.run_axis(ax, drawn[x].to_numpy())
-    notes = {"diverged": panels.labels(looks, set(rows.loc[lost, "method"]))}
+    charts.draw(ax, drawn, looks, x, *_ENDS, mark="beside", markers=10, name="{}, {}", known=known)
+    charts.run_axis(ax, drawn[x].to_numpy())
+    fates = {"diverged": charts.labels(looks, set(rows.loc[lost, "method"]))}
     if y == "gap":
-        finals = drawn.loc[last & finite, "gap_mean"]
-        most = 10**_DECADES * finals.max() if len(finals) else np.inf
-        seen = drawn[drawn["gap_mean"] <= most]
-        panels.frame(ax, *numbers(seen, "gap_low", "gap_mean", "gap_high"))
+        most = 10**_DECADES * ends["middle"].max() if len(ends) else np.inf
+        charts.frame(ax, *numbers(drawn[drawn["middle"] <= most], "low", "middle", "high"))
     else:
-        floor = elbo.elbo_axis(ax, drawn)
-        highest = drawn.groupby("method")["elbo_mean"].max()
-        notes["below"] = panels.labels(looks, highest.index[highest < floor])
-    panels.notes(ax, notes)
+        floor = elbo_axis(ax, drawn)
+        highest = drawn.groupby("method")["middle"].max()
+        fates["below"] = charts.labels(looks, highest.index[highest < floor])
+    charts.notes(ax, fates)
+
+
+def elbo_axis(ax: Axes, drawn: Frame) -> float:
+    """Makes an axis of ELBOs logarithmic in the distance to a ceiling slightly above the best, with ELBOs at its ticks.
+
+    The ceiling is above the best mean by a tenth of naive's distance to it (of the worst method's, if naive is the best
+    or missing), or by the half width of the best method's interval if that is larger, so that the best line stays in
+    the panel. The axis shows distances up to a thousand times that.
+
+    Args:
+        ax: the panel.
+        drawn: finite rows of the table ``convergence``.
+
+    Returns:
+        The lowest ELBO that the axis shows.
+    """
+    best = drawn.groupby("method")["elbo_mean"].max()
+    top, values = float(best.max()), drawn["elbo_mean"].to_numpy(float)
+    apart = top - best.get("naive", top)
+    apart = apart if apart > 0 else (top - best.min()) or (top - values.min()) / 10 or 1e-3 * abs(top) or 1.0
+    room = np.nan_to_num(float(drawn.loc[drawn["elbo_mean"].idxmax(), "elbo_high"]) - top)
+    least = max(0.1 * apart, min(1.1 * room, apart))
+    ceiling = top + least
+    lowest = max(values.min(), ceiling - _REACH * least)
+
+    def forward(elbo):
+        return -np.log10(np.maximum(ceiling - np.asarray(elbo, float), 1e-6 * least))
+
+    ax.set_yscale("function", functions=(forward, lambda height: ceiling - 10.0 ** -np.asarray(height, float)))
+    farthest = (ceiling - lowest) * 1.15
+    ax.set_ylim(ceiling - farthest, ceiling - 0.4 * least)
+    size = max(abs(top), abs(lowest))
+    power = 0 if size < 1e4 else 3 * int(math.log10(size) // 3)
+    ticks = _elbo_ticks(ceiling, least, farthest)
+    ax.set_yticks(ticks, [f"{tick / 10**power:.10g}" for tick in ticks])
+    ax.minorticks_off()
+    unit = {0: "nats", 3: "1000 nats", 6: "million nats"}.get(power, f"$10^{{{power}}}$ nats")
+    ax.set_ylabel(f"ELBO ({unit})")
+    return ceiling - farthest
+
+
+def _elbo_ticks(ceiling: float, least: float, most: float) -> list[float]:
+    """About five round ELBOs at roughly geometric distances below ``ceiling``."""
+    decades = math.log10(most / least)
+    ticks: list[float] = []
+    for part in np.linspace(0.02, 0.97, 5):
+        distance = least * 10 ** (part * decades)
+        unit = 10.0 ** math.floor(math.log10(distance / 2))
+        tick = round((ceiling - distance) / unit) * unit
+        if 0.4 * least < ceiling - tick < most and (not ticks or ceiling - tick > 1.4 * (ceiling - ticks[-1])):
+            ticks.append(tick)
+    return ticks
+
+
+def lost(rows: Frame) -> Frame:
+    """Mask of the rows whose step size has no mean because repetitions diverged."""
+    lines = [rows[name] for name in ("problem", "method", "backend", "step_size")]
+    finite = np.isfinite(rows["gap_mean"]) | np.isfinite(rows.get("elbo_mean", np.nan))
+    diverged = (rows["diverged"] > 0) & ~finite
+    return diverged.groupby(lines, dropna=False).transform("any")
+
+
+def why_empty(rows: Frame) -> str:
+    """The reason why rows of the table ``convergence`` give nothing to draw."""
+    if not len(rows):
+        return "no runs"
+    if lost(rows).all():
+        complete = (rows["diverged"] >= rows["repetitions"])[rows["diverged"] > 0].all()
+        return "all runs diverged" if complete else "some runs diverged\nat every step size"
+    return "nothing finite to draw"
+
+
+def select_ends(convergence: Frame) -> Frame:
+    """The last row of every method and step size; a run that ends worse than at its start counts as diverged."""
+    require(convergence, (*COLUMNS, "iteration"), "convergence")
+    keys = ["problem", "method", "backend", "step_size"]
+    iterations = convergence.groupby(keys, dropna=False)["iteration"]
+    rows = convergence.loc[iterations.idxmax()].sort_index().reset_index(drop=True)
+    start = rows[keys].merge(convergence.loc[iterations.idxmin()], on=keys, how="left")
+    worse = (np.isfinite(rows["gap_mean"]) & (rows["gap_mean"] > start["gap_mean"])) | (
+        rows["gap_mean"].isna() & (rows["elbo_mean"] < start["elbo_mean"])
+    )
+    worse &= rows["iteration"] > 0
+    rows.loc[worse, "diverged"] = rows.loc[worse, "repetitions"]
+    rows.loc[worse, ["gap_mean", "gap_low", "gap_high", "elbo_mean", "elbo_low", "elbo_high"]] = np.nan
+    return rows
+
+
+@styled
+def draw_ends(rows: Frame) -> Picture:
+    """A panel for each problem, with a strip at the top for step sizes at which runs diverged."""
+    looks, known = estimators(rows["method"]), backends(rows)
+    panel = partial(_ends_panel, looks=looks, known=known)
+    fig = charts.each(rows, panel, "step size", "final gap: ELBO* − ELBO (nats)")
+    entries = charts.keys(looks, known, interval="bars")
+    if (rows["diverged"] >= rows["repetitions"]).any():
+        words = "diverged, or worse than at the start"
+        entries.append(drawing.entry(words, color=INK, marker="x", ls="", mew=1.8))
+    if ((rows["diverged"] > 0) & (rows["diverged"] < rows["repetitions"])).any():
+        entries.append(drawing.entry("some diverged", color=INK, marker="o", ls="", mfc="none", ms=8))
+    drawing.legend(fig, entries)
+    return fig
+
+
+def _ends_panel(ax: Axes, rows: Frame, looks: dict, known: list[str]) -> None:
+    y = _quantity(rows)
+    drawn = _drawable(rows, y)
+    if not charts.ready(ax, drawn, why_empty(rows), "xy" if y == "gap" else "x"):
+        return
+    _room(ax, drawn, rows)
+    drawn = drawn.assign(place=drawn["step_size"] * drawn["method"].map(_beside(drawn, list(looks))))
+    charts.draw(ax, drawn, looks, "place", *_ENDS, mark="bars", name="{}, {}", known=known)
+    for method, some in drawn[drawn["diverged"] > 0].groupby("method", sort=False):
+        style = {"ls": "", "marker": "o", "mfc": "none", "ms": 13, "mew": 1.0}
+        ax.plot(some["place"], some["middle"], color=looks[method].colour, **style)
+    if y == "elbo" and len(drawn) == 1:  # no distance to another value
+        ax.set_ylabel("ELBO (nats)")
+        ax.ticklabel_format(axis="y", useOffset=False)
+        ax.margins(y=0.3)
+    elif y == "elbo":
+        floor = elbo_axis(ax, drawn)
+        if drawn["middle"].min() < floor:
+            charts.note(ax, f"below {floor:.4g} nats: not shown")
+    else:
+        charts.frame(ax, *numbers(drawn, "low", "middle", "high"))
+    _crosses(ax, rows, looks)
+
+
+def _room(ax: Axes, drawn: Frame, rows: Frame) -> None:
+    """Sets limits around a single step size, to which a logarithmic axis would collapse."""
+    if drawn["step_size"].nunique() > 1:
+        return
+    sizes = np.unique(rows["step_size"])
+    ax.set_xlim(sizes[0] / 3, sizes[-1] * 3)
+    if len(sizes) == 1:
+        charts.one_tick(ax, sizes[0], "all at {:.3g}" if drawn["method"].nunique() > 1 else "{:.3g}")
+
+
+def _beside(drawn: Frame, order: list[str]) -> dict[str, float]:
+    """Factors that set methods side by side if all have the same single step size."""
+    methods = [method for method in order if (drawn["method"] == method).any()]
+    step = min(_BESIDE, 4 ** (1 / len(methods)))  # all within a factor of two of the step size
+    step = 1.0 if drawn["step_size"].nunique() > 1 else step
+    return {method: step ** (rank - (len(methods) - 1) / 2) for rank, method in enumerate(methods)}
+
+
+def _crosses(ax: Axes, rows: Frame, looks: dict) -> None:
+    """Marks diverged step sizes in a strip above the data, with a row for each method."""
+    from matplotlib.patches import Rectangle
+
+    ended = rows[lost(rows)]
+    methods = [method for method in looks if (ended["method"] == method).any()]
+    if not methods:
+        return
+    strip = _STRIP * (len(methods) + 0.4)
+    low, high = ax.transScale.transform([(1, end) for end in ax.get_ylim()])[:, 1]
+    top = low + (high - low) / (1 - strip)
+    ax.set_ylim(top=ax.transScale.inverted().transform((0, top))[1])
+    ax.add_patch(Rectangle((0, 1 - strip), 1, strip, transform=ax.transAxes, color=_LOST, lw=0, zorder=0))
+    ax.plot([0, 1], [1 - strip] * 2, transform=ax.transAxes, color=FAINT, lw=0.8, zorder=0)
+    for rank, method in enumerate(methods):
+        own = ended[ended["method"] == method]
+        complete = own["diverged"] >= own["repetitions"]
+        for some, marker in ((own[complete], "x"), (own[~complete], "o")):
+            place = np.unique(some["step_size"])
+            height = np.full(len(place), 1 - _STRIP * (rank + 0.7))
+            style = {"color": looks[method].colour, "ls": "", "marker": marker, "mew": 1.8, "ms": 6, "mfc": "none"}
+            label = f"{method}: {'all' if marker == 'x' else 'some'} diverged"
+            ax.plot(place, height, transform=ax.get_xaxis_transform(), label=label, **style)
 
 
 _RETROSPECT = (
@@ -131,4 +299,12 @@ SECONDS = Figure(
     "compilation: the time of a job divided by the number of its runs (all step sizes and repetitions), which it "
     "computes together (`runs`). A single run would take longer than that. " + _RETROSPECT + WARMED,
     options={"x": "seconds"},
+)  # fmt: skip
+STEPS = Figure(
+    "steps", "convergence", select_ends, draw_ends,
+    caption="Gap between the final ELBO and the optimum against step size: geometric means over the repetitions with "
+    "95 % intervals. Where the optimum is unknown: the mean final ELBO, on an axis that is logarithmic in the distance "
+    "to a value slightly above the best. A cross marks a step size at which all runs diverged or ended worse than at "
+    "their start, a ring one at which some did; both are in the yellow strip. Methods that share their only step size "
+    "are drawn side by side.",
 )  # fmt: skip

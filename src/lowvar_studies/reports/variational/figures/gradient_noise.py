@@ -8,7 +8,8 @@ from lowvar.core import drawing
 from lowvar.core.drawing import BAND, INK, Axes, Picture, styled
 from lowvar.errors import UserError
 from lowvar_studies.reports.declarations import Figure, Frame
-from lowvar_studies.reports.drawing import lines, panels
+from lowvar_studies.reports.drawing import charts
+from lowvar_studies.reports.drawing.charts import Lines
 from lowvar_studies.reports.drawing.rows import in_order, numbers, one_backend, part, positive, problems, require
 from lowvar_studies.reports.drawing.style import Estimator, estimators
 from lowvar_studies.reports.variational.gathering import looks_at
@@ -52,15 +53,11 @@ def best_or_smallest(rows: Frame) -> Frame:
 def diverged(rows: Frame, looks: dict[str, Estimator]) -> list[str]:
     """Labels of a panel's methods with a diverged repetition at the end."""
     last = rows["iteration"] == rows.groupby("method")["iteration"].transform("max")
-    return panels.labels(looks, set(rows.loc[last & (rows["diverged"] > 0), "method"]))
-
-
-def _true(look: Estimator) -> dict:
-    return lines.kind(look) | {"ls": "-"}
+    return charts.labels(looks, set(rows.loc[last & (rows["diverged"] > 0), "method"]))
 
 
 def _open(look: Estimator) -> dict:
-    return lines.kind(look) | {"ls": _DASH, "lw": 1.6, "mfc": "none", "mew": 1.1}
+    return charts.kind(look) | {"ls": _DASH, "lw": 1.6, "mfc": "none", "mew": 1.1}
 
 
 def _conditional(look: Estimator) -> dict:
@@ -70,7 +67,7 @@ def _conditional(look: Estimator) -> dict:
 def _pair(rows: Frame, quantities: tuple[str, str], words: tuple[str, str], unit: str) -> Picture:
     """A panel for each problem; with many methods two, for the true and the conditional quantity."""
     names, looks = problems(rows), estimators(rows["method"])
-    kinds = dict(zip(quantities, (_true, _conditional), strict=True))
+    kinds = dict(zip(quantities, (charts.solid, _conditional), strict=True))
     if len(looks) > _TOGETHER:
         kinds[quantities[1]] = _open
         fig = drawing.figure(2.8 * len(names))
@@ -85,27 +82,32 @@ def _pair(rows: Frame, quantities: tuple[str, str], words: tuple[str, str], unit
             ax.set_xlabel("iteration")
         fig.align_ylabels(grid[:, 0])
     else:
-        fig = panels.each(rows, partial(_panel, looks=looks, kinds=kinds), "iteration", unit, height=3.1)
-    keys = [drawing.entry(look.label, **_true(look)) for look in looks.values()]
+        fig = charts.each(rows, partial(_panel, looks=looks, kinds=kinds), "iteration", unit, height=3.1)
+    keys = charts.entries(looks, charts.solid)
     plain = Estimator("", INK, "")
     keys += [drawing.entry(word, **kind(plain)) for word, kind in zip(words, kinds.values(), strict=True)]
     drawing.legend(fig, [*keys, drawing.patch("95 % interval", color=INK, alpha=BAND)])
     return fig
 
 
+def why_empty(rows: Frame) -> str:
+    """The reason why rows of the table ``diagnostics`` give nothing to draw."""
+    return "all runs diverged" if (rows["diverged"] > 0).any() else "not measured"
+
+
 def _panel(ax: Axes, rows: Frame, looks: dict, kinds: dict, scale: Frame | None = None) -> None:
     """Lines of quantities by method; the vertical axis shows all rows of ``scale``."""
     drawn = positive(rows, "mean")
-    if not panels.ready(ax, drawn, "all runs diverged" if (rows["diverged"] > 0).any() else "not measured"):
+    if not charts.ready(ax, drawn, why_empty(rows)):
         return
     for quantity, style in kinds.items():
         own, name = part(drawn, quantity=quantity), f"{{}}, {quantity}"
-        lines.draw(ax, own, looks, "iteration", "mean", "low", "high", markers=8, name=name, style=style)
-    panels.run_axis(ax, drawn["iteration"].to_numpy())
+        charts.draw(ax, own, looks, "iteration", "mean", "low", "high", markers=8, name=name, style=style)
+    charts.run_axis(ax, drawn["iteration"].to_numpy())
     seen = drawn if scale is None else positive(scale, "mean")
     seen = seen[seen["mean"] >= seen["mean"].max() / _BEYOND]
-    panels.frame(ax, *numbers(seen, "low", "mean", "high"))
-    panels.notes(ax, {"diverged": diverged(rows, looks)})
+    charts.frame(ax, *numbers(seen, "low", "mean", "high"))
+    charts.notes(ax, {"diverged": diverged(rows, looks)})
 
 
 @styled
@@ -145,34 +147,17 @@ SNR = Figure(
 )  # fmt: skip
 
 
-@styled
-def draw_points(rows: Frame) -> Picture:
-    """A panel for each problem."""
-    looks = estimators(rows["method"])
-
-    def panel(ax: Axes, rows: Frame) -> None:
-        _panel(ax, rows, looks, {"particles": lines.kind})
-        _whole_numbers(ax)
-
-    fig = panels.each(rows, panel, "iteration", "particles of the next step")
-    drawing.legend(fig, lines.keys(looks))
-    return fig
-
-
-def _whole_numbers(ax: Axes) -> None:
-    """Sets the ticks of a logarithmic axis of counts to 1, 3, 10, 30 and so on."""
-    if ax.get_yscale() != "log":
-        return
+def _whole_numbers(ax: Axes, rows: Frame, drawn: Frame, looks: dict) -> None:
+    """Sets the limits of a logarithmic axis of counts, and names the methods that diverged."""
     low, high = ax.get_ylim()
-    low, high = min(low, 0.8), max(high, 12.0)
-    ticks = [digit * 10**power for power in range(7) for digit in (1, 3) if low <= digit * 10**power <= high]
-    ax.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
-    ax.minorticks_off()
-    ax.set_ylim(low, high)
+    ax.set_ylim(min(low, 0.8), max(high, 12.0))
+    charts.notes(ax, {"diverged": diverged(rows, looks)})
 
 
 POINTS = Figure(
-    "particles", "diagnostics", lambda diagnostics: at_best(diagnostics, "particles"), draw_points,
+    "particles", "diagnostics", lambda diagnostics: at_best(diagnostics, "particles"),
+    Lines("iteration", "mean", estimators, ("iteration", "particles of the next step"), ("low", "high"), markers=8,
+          shown=lambda rows: positive(rows, "mean"), empty=why_empty, finish=_whole_numbers),
     caption="Particles of the next step along the runs, each method at its best step size: means over the "
     "repetitions, bands are 95 % intervals. A particle costs one gradient evaluation, or two in estimators that "
     "compare two steps.",

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from functools import partial
+from dataclasses import replace
 
 import numpy as np
 
-from lowvar.core import drawing
-from lowvar.core.drawing import Axes, Picture, styled
+from lowvar.core.drawing import Axes, Picture
 from lowvar.errors import check_known
 from lowvar_studies.reports.declarations import Figure, Frame
-from lowvar_studies.reports.drawing import lines, panels
-from lowvar_studies.reports.drawing.rows import by_method, one_backend, problems, require
+from lowvar_studies.reports.drawing import charts
+from lowvar_studies.reports.drawing.charts import Lines
+from lowvar_studies.reports.drawing.rows import one_backend, problems, require
 from lowvar_studies.reports.drawing.style import estimators
-from lowvar_studies.reports.variational.figures.gradient_noise import at_best, best_or_smallest, diverged, measured
+from lowvar_studies.reports.variational.figures.gradient_noise import (
+    at_best,
+    best_or_smallest,
+    diverged,
+    measured,
+    why_empty,
+)
 from lowvar_studies.reports.variational.gathering import looks_at
 
 _REACH = 8.0  # distance of the lowest mean that is shown to the highest, in distances of their median
@@ -29,32 +35,14 @@ def select(diagnostics: Frame, sizes: str = "best") -> Frame:
     return rows[rows["problem"] == problems(rows)[0]].reset_index(drop=True)
 
 
-@styled
-def draw(rows: Frame, sizes: str = "best") -> Picture:
-    """A panel for each problem, or for each step size in descending order."""
-    looks = estimators(rows["method"])
-    panel = partial(_along, looks=looks)
-    if sizes == "best":
-        fig = panels.each(rows, panel, "iteration", _WORDS)
-    else:
-        name, rows = rows["problem"].iloc[0], rows.sort_values("step_size", ascending=False, kind="stable")
-        fig = panels.each(rows, panel, "iteration", _WORDS, by="step_size", title=f"{name}, step size {{:g}}".format)
-    drawing.legend(fig, lines.keys(looks))
-    return fig
-
-
-def _along(ax: Axes, rows: Frame, looks: dict) -> None:
-    drawn = rows[np.isfinite(rows["mean"])]
-    if not panels.ready(ax, drawn, "all runs diverged", log=""):
-        return
-    lines.draw(ax, drawn, looks, "iteration", "mean", "low", "high", markers=8)
-    panels.run_axis(ax, drawn["iteration"].to_numpy())
+def _finish(ax: Axes, rows: Frame, drawn: Frame, looks: dict) -> None:
+    """Sets the limits of the means, and names the methods that leave the panel."""
     floor = _axis(ax, drawn)
     lost, highest = diverged(rows, looks), drawn.groupby("method")["mean"].max()
-    below = panels.labels(looks, highest.index[highest < floor])
-    cut = panels.labels(looks, set(drawn.loc[drawn["high"] > ax.get_ylim()[1], "method"]))
+    below = charts.labels(looks, highest.index[highest < floor])
+    cut = charts.labels(looks, set(drawn.loc[drawn["high"] > ax.get_ylim()[1], "method"]))
     fates = {"diverged": lost, "below": [label for label in below if label not in lost], "band cut at the top": cut}
-    panels.notes(ax, fates)
+    charts.notes(ax, fates)
 
 
 def _axis(ax: Axes, drawn: Frame) -> float:
@@ -66,15 +54,25 @@ def _axis(ax: Axes, drawn: Frame) -> float:
     return bottom - 0.06 * room
 
 
+ALONG = Lines("iteration", "mean", estimators, ("iteration", _WORDS), ("low", "high"), log="", markers=8, fit=False,
+              shown=lambda rows: rows[np.isfinite(rows["mean"])], empty=why_empty, finish=_finish)  # fmt: skip
+
+
+def draw_rates(rows: Frame) -> Picture:
+    """A panel for each step size, in descending order."""
+    name, rows = rows["problem"].iloc[0], rows.sort_values("step_size", ascending=False, kind="stable")
+    return replace(ALONG, panel="step_size", title=f"{name}, step size {{:g}}".format)(rows)
+
+
 TEST = Figure(
-    "test", "diagnostics", select, draw,
+    "test", "diagnostics", select, ALONG,
     caption="Log-likelihood of held-out rows, per row, along the runs, each method at its best step size: means over "
     "the repetitions, bands are 95 % intervals. A note names the methods that end below the panel, and those whose "
     "band leaves it at the top.",
     when=looks_at("test"),
 )  # fmt: skip
 RATES = Figure(
-    "rates", "diagnostics", select, draw,
+    "rates", "diagnostics", select, draw_rates,
     caption="Log-likelihood of held-out rows, per row, along the runs of one problem, a panel for each initial step "
     "size: means over the repetitions, bands are 95 % intervals.",
     when=looks_at("rates"),
@@ -91,25 +89,16 @@ def select_ends(fractions: Frame) -> Frame:
     return rows.sort_values(["task", "method", "fraction"], kind="stable").reset_index(drop=True)
 
 
-@styled
-def draw_ends(rows: Frame) -> Picture:
-    """A panel for each model and dataset."""
-    looks = estimators(rows["method"])
-    panel = partial(_against_fractions, looks=looks)
-    fig = panels.each(rows, panel, "training rows used (%)", _WORDS, by="task", height=3.1,
-                      title=lambda task: task.replace("_", " "))  # fmt: skip
-    drawing.legend(fig, lines.keys(looks))
-    return fig
-
-
-def _against_fractions(ax: Axes, rows: Frame, looks: dict) -> None:
+def _percent(rows: Frame) -> Frame:
+    """The finite means at their percentage of the training rows, with methods side by side."""
     drawn = rows[np.isfinite(rows["mean"])]
-    if not panels.ready(ax, drawn, "all runs diverged", log=""):
-        return
-    methods = [method for method, _ in by_method(drawn, looks)]
+    methods = list(estimators(drawn["method"]))
     shift = {method: 1.2 * (rank - (len(methods) - 1) / 2) for rank, method in enumerate(methods)}  # bars are apart
-    places = drawn.assign(percent=100 * drawn["fraction"] + drawn["method"].map(shift))
-    lines.draw(ax, places, looks, "percent", "mean", "low", "high", mark="bars")
+    return drawn.assign(percent=100 * drawn["fraction"] + drawn["method"].map(shift))
+
+
+def _fractions(ax: Axes, rows: Frame, drawn: Frame, looks: dict) -> None:
+    """Sets the limits of the means, with a tick at each fraction, and names the methods that diverged."""
     ends = drawn["mean"].min(), drawn["mean"].max()
     room = 0.12 * (ends[1] - ends[0]) or 1e-3
     low = min(max(np.nanmin(drawn["low"].to_numpy(float), initial=ends[0]), ends[0] - 4 * room), ends[0])
@@ -118,11 +107,14 @@ def _against_fractions(ax: Axes, rows: Frame, looks: dict) -> None:
     parts = sorted({round(100 * part) for part in drawn["fraction"]})
     ax.set_xticks(parts, [f"{part:g}" for part in parts])
     ax.set_xlim(min(parts) - 5, max(parts) + 5)
-    panels.notes(ax, {"diverged": panels.labels(looks, set(rows.loc[rows["diverged"] > 0, "method"]))})
+    charts.notes(ax, {"diverged": charts.labels(looks, set(rows.loc[rows["diverged"] > 0, "method"]))})
 
 
 SIZES = Figure(
-    "sizes", "fractions", select_ends, draw_ends,
+    "sizes", "fractions", select_ends,
+    Lines("percent", "mean", estimators, ("training rows used (%)", _WORDS), ("low", "high"), panel="task", log="",
+          title=lambda task: task.replace("_", " "), mark="bars", shown=_percent, fit=False, empty="all runs diverged",
+          finish=_fractions, height=3.1),
     caption="Log-likelihood of held-out rows at the end of the runs, per row, against the share of the training rows "
     "that is used: means over the repetitions with 95 % intervals. The numbers of updates are equal, so fewer rows are "
     "visited more often.",

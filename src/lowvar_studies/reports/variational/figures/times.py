@@ -1,20 +1,34 @@
-"""Cost of iterations: elapsed time against iterations."""
+"""Times of runs: the warm-up that figures leave out, and the cost of iterations."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from lowvar.core import drawing
-from lowvar.core.drawing import Axes, Picture, styled
 from lowvar.errors import UserError
 from lowvar_studies.reports.declarations import Figure, Frame
-from lowvar_studies.reports.drawing import lines, panels
+from lowvar_studies.reports.drawing.charts import Lines
 from lowvar_studies.reports.drawing.rows import one_backend, require
 from lowvar_studies.reports.drawing.style import estimators
-from lowvar_studies.reports.variational.figures.timed import WARMED, warmed
 from lowvar_studies.reports.variational.gathering import looks_at
 
 _COLUMNS = ["problem", "method", "backend", "epoch", "iteration", "seconds"]
+_FEWEST = 3  # recorded times, so that two are left
+WARMED = (
+    " The first recorded time of each method is left out where it has three or more: noise of the program's start "
+    "dominates it."
+)
+
+
+def warmed(rows: Frame) -> Frame:
+    """Rows of the table ``seconds`` without the first recorded time of each method on each problem and backend.
+
+    The start of a run, at 0 seconds, stays. A method with fewer than three recorded times keeps them all.
+    """
+    recorded = np.isfinite(rows["seconds"]) & (rows["seconds"] > 0) & (rows["epoch"] > 0)
+    runs = [rows[name] for name in ("problem", "method", "backend")]
+    epochs = rows["epoch"].where(recorded).groupby(runs, dropna=False)
+    first = recorded & (rows["epoch"] == epochs.transform("min")) & (epochs.transform("nunique") >= _FEWEST)
+    return rows[~first]
 
 
 def select(seconds: Frame) -> Frame:
@@ -27,26 +41,10 @@ def select(seconds: Frame) -> Frame:
     return rows.reset_index(drop=True)
 
 
-@styled
-def draw(rows: Frame) -> Picture:
-    """A panel for each problem; times have no intervals."""
-    looks = estimators(rows["method"])
-
-    def panel(ax: Axes, rows: Frame) -> None:
-        drawn = rows[(rows["seconds"] > 0) & (rows["iteration"] > 0)]
-        if not panels.ready(ax, drawn, "not timed"):
-            return
-        lines.draw(ax, drawn, looks, "iteration", "seconds", markers=8)
-        panels.run_axis(ax, drawn["iteration"].to_numpy())
-        panels.frame(ax, *[drawn["seconds"].to_numpy(float)] * 3)
-
-    fig = panels.each(rows, panel, "iteration", "seconds of a job / its runs")
-    drawing.legend(fig, lines.entries(looks))
-    return fig
-
-
 COST = Figure(
-    "cost", "seconds", select, draw,
+    "cost", "seconds", select,
+    Lines("iteration", "seconds", estimators, ("iteration", "seconds of a job / its runs"), markers=8,
+          empty="not timed", shown=lambda rows: rows[(rows["seconds"] > 0) & (rows["iteration"] > 0)]),
     caption="Elapsed time of one run against its iterations, without compilation, on the machine that made this "
     "report: the time of a job divided by the number of its runs, which it computes together; a single run would take "
     "longer. A falling slope: cheaper steps."

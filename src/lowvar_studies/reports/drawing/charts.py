@@ -1,0 +1,399 @@
+"""The grammar of charts: panels of lines over tidy rows, with intervals, round ticks, notes and legends.
+
+``Lines`` declares a chart: which columns it shows, on which scales, with which marks. ``draw`` is the one way to draw
+lines, also for panels that a declaration cannot describe. All read only rows that a figure saves.
+"""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Callable, Container, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lowvar.core import drawing
+from lowvar.core.drawing import BAND, FAINT, INK, SMALL, Axes, Picture, cells, entry, figure, patch, say, styled
+from lowvar_studies.reports.declarations import Frame
+from lowvar_studies.reports.drawing.rows import by_hue, finite, numbers, part
+from lowvar_studies.reports.drawing.style import Estimator
+
+if TYPE_CHECKING:
+    from matplotlib.axis import Axis
+else:
+    Axis = Any
+
+Looks = dict[str, Estimator]
+BANDS = 3  # most lines of a panel whose intervals are bands
+_APART = 2.0  # points between the bars of two lines
+_TICKS = 3  # least number of labelled ticks
+
+
+def no_finish(ax: Axes, rows: Frame, drawn: Frame, looks: Looks) -> None:
+    """Adds nothing to a panel."""
+
+
+@dataclass(frozen=True)
+class Lines:
+    """A chart with a panel for each value of a column, and a line for each method: the ``draw`` of a ``Figure``.
+
+    Attributes:
+        x: column of the horizontal axis.
+        y: column of the values.
+        looks: the style of methods: ``estimators``, ``searchers`` or ``integrators``.
+        labels: of the two axes.
+        ends: columns of the ends of intervals.
+        panel: the column with a panel for each value, in order of appearance.
+        title: of a panel, from its value.
+        log: the logarithmic axes; without ``x``, the horizontal axis is one along a run, see ``run_axis``.
+        mark: of intervals, as for ``draw``.
+        markers: about how many markers a line has; 0 for one at each value.
+        style: ``style(look)`` of a line.
+        shown: ``shown(rows)``: the rows of a panel that can be drawn, perhaps with further columns.
+        empty: why a panel without such rows is empty, or ``empty(rows)``.
+        fit: whether the vertical axis ends near the outermost means, see ``frame``.
+        finish: ``finish(panel, rows, drawn, looks)``: adds what the other fields do not describe.
+        height: of a panel, inches.
+    """
+
+    x: str
+    y: str
+    looks: Callable[[Iterable[str]], Looks]
+    labels: tuple[str, str]
+    ends: tuple[str, str] | tuple[()] = ()
+    panel: str = "problem"
+    title: Callable[[Any], str] = str
+    log: str = "y"
+    mark: str = "band"
+    markers: int = 0
+    style: Callable[..., dict] | None = None
+    shown: Callable[[Frame], Frame] = lambda rows: rows
+    empty: str | Callable[[Frame], str] = "nothing finite to draw"
+    fit: bool = True
+    finish: Callable[[Axes, Frame, Frame, Looks], None] = no_finish
+    height: float = 2.8
+
+    @styled
+    def __call__(self, rows: Frame) -> Picture:
+        """The chart of a figure's rows."""
+        looks = self.looks(rows["method"])
+        fig = each(rows, lambda ax, rows: self._draw(ax, rows, looks), *self.labels, by=self.panel, height=self.height,
+                   title=self.title)  # fmt: skip
+        drawing.legend(fig, keys(looks, interval=self.mark if self.ends else "", style=self.style))
+        return fig
+
+    def _draw(self, ax: Axes, rows: Frame, looks: Looks) -> None:
+        drawn = self.shown(rows)
+        if not ready(ax, drawn, self.empty if isinstance(self.empty, str) else self.empty(rows), self.log):
+            return
+        draw(ax, drawn, looks, self.x, self.y, *self.ends, mark=self.mark, markers=self.markers, style=self.style)
+        if "x" not in self.log:
+            run_axis(ax, drawn[self.x].to_numpy())
+        if self.fit:
+            frame(ax, *numbers(drawn, *((self.ends[0], self.y, self.ends[1]) if self.ends else (self.y,) * 3)))
+        self.finish(ax, rows, drawn, looks)
+
+
+def draw(
+    ax: Axes,
+    rows: Frame,
+    looks: Looks,
+    x: str,
+    y: str,
+    low: str = "",
+    high: str = "",
+    *,
+    mark: str = "band",
+    markers: int = 0,
+    name: str = "{}",
+    style: Callable[..., dict] | None = None,
+    hue: str = "method",
+    known: list[str] | None = None,
+) -> None:
+    """A line for each method with rows, in the figure's order, from columns of tidy rows.
+
+    Args:
+        ax: the panel; on a logarithmic axis, an interval that reaches 0 leaves the panel at its lower end.
+        rows: those of the panel; they may lack methods.
+        looks: the style of each method.
+        x: column of the horizontal axis, by which a line is sorted.
+        y: column of the values.
+        low: column of the lower ends of intervals; none without it.
+        high: column of the upper ends.
+        mark: of intervals: ``band``, or ``bars``; ``beside``: bands, or bars side by side for many methods.
+        markers: about how many markers a line has; by default one at each value.
+        name: the label of a line, with the method's name in braces, and its backend in others.
+        style: ``style(look)``: of the line, by default ``kind``.
+        hue: the column of the methods.
+        known: the figure's backends, each with a line of its own; by default rows have one.
+    """
+    lines = []
+    for key, line in by_hue(rows, looks, hue, x):
+        each = [part(line, backend=one) for one in known] if known else [line]
+        lines += [(key, rank, own) for rank, own in enumerate(each) if len(own)]
+    shown = list(dict.fromkeys(key for key, *_ in lines))
+    for key, rank, line in lines:
+        look, label = looks[key], name.format(key, known[rank] if known else "")
+        at, middle = numbers(line, x, y)
+        every = max(1, len(line) // markers) if markers else 1
+        if low:
+            bottom, top = numbers(line, low, high)
+            if ax.get_yscale() == "log":
+                bottom = np.maximum(bottom, 1e-3 * middle)
+            apart = mark == "bars" or (mark == "beside" and len(looks) > BANDS)  # bands would hide each other
+            if apart and mark == "beside" and len(at) > 1:
+                some = slice((len(at) - 1) % every, None, every)  # the last one among them
+                _beside(ax, at[some], bottom[some], top[some], look, f"{label}: 95 %", shown.index(key), len(shown))
+            elif apart or len(at) == 1:
+                ax.vlines(at, bottom, top, color=look.colour, lw=2.5, alpha=0.6, label=f"{label}: 95 %")
+            else:
+                ax.fill_between(
+                    at, bottom, top, color=look.colour, alpha=BAND / (1 + rank), lw=0, label=f"{label}: 95 %"
+                )
+        first = shown.index(key) % every  # so that markers of several lines do not hide each other
+        ax.plot(at, middle, label=label, markevery=(first, every), **(style(look) if style else kind(look, rank)))
+
+
+def _beside(ax: Axes, x, low, high, look: Estimator, label: str, rank: int, count: int) -> None:
+    """A vertical bar for each interval, a few points beside those of ``count`` other lines."""
+    from matplotlib.transforms import ScaledTranslation
+
+    shift = ScaledTranslation(_APART * (rank - (count - 1) / 2) / 72, 0, ax.figure.dpi_scale_trans)
+    ax.vlines(x, low, high, color=look.colour, lw=1.4, alpha=0.7, label=label, transform=ax.transData + shift)
+
+
+def ends(ax: Axes, labels: list[tuple[float, str, str]], apart: float = 0.09, outside: bool = False) -> None:
+    """Writes ``(height, words, colour)`` at the right edge, ``apart`` of the panel's height or more from each other."""
+    last = -np.inf
+    for height, words, colour in sorted(labels):
+        _, place = ax.transAxes.inverted().transform(ax.transData.transform((ax.get_xlim()[1], height)))
+        last = max(place, last + apart, 0.0)
+        style = {"va": "center", "ha": "left" if outside else "right", "fontsize": SMALL + 1, "color": colour}
+        ax.text(1.02 if outside else 1.0, last, words, transform=ax.transAxes, **style)
+
+
+def dot(ax: Axes, y: float, interval: Iterable[float], colour: str, marker: str, label: str, least: float) -> None:
+    """A value and its interval in a row of a panel; what is smaller than ``least`` is drawn there."""
+    value, low, high = interval
+    if not np.isfinite(value):
+        return
+    if np.isfinite([low, high]).all():
+        ax.plot([max(low, least), max(high, least)], [y, y], color=colour, lw=1.8, zorder=2, label=f"{label}, 95 %")
+    style = {"color": colour, "marker": marker, "ms": 6, "mec": INK, "mew": 0.6, "ls": "", "zorder": 4}
+    ax.plot([max(value, least)], [y], label=label, **style)
+
+
+# styles and legends -----------------------------------------------------------------------------------------------
+
+
+def kind(look: Estimator, rank: int = 0) -> dict[str, Any]:
+    """The style of a line: solid for the first backend; thin and dashed with open markers for others."""
+    style: dict[str, Any] = {"color": look.colour, "marker": look.marker}
+    if rank == 0:
+        return style | {"ls": look.dash, "lw": look.width, "ms": look.size}
+    return style | {"ls": (0, (3, 2)), "lw": 1.0, "ms": look.size + 4, "mfc": "none", "mew": 1.2}
+
+
+def solid(look: Estimator) -> dict[str, Any]:
+    """The style of a line that is never dashed."""
+    return kind(look) | {"ls": "-"}
+
+
+def small(look: Estimator) -> dict[str, Any]:
+    """The style of a line with small markers."""
+    return kind(look) | {"ms": 0.8 * look.size}
+
+
+def plain(look: Estimator) -> dict[str, Any]:
+    """The style of a line without markers."""
+    return {"color": look.colour, "lw": look.width, "ls": look.dash}
+
+
+def entries(looks: Looks, style: Callable[..., dict] | None = None) -> list:
+    """A legend entry for each method."""
+    return [entry(look.label, **(style or kind)(look)) for look in looks.values()]
+
+
+def keys(looks: Looks, known: list[str] | tuple = (), interval: str = "band", style=None) -> list:
+    """Legend entries: one for each method, the styles of several backends, and the mark of intervals."""
+    handles = entries(looks, style)
+    if len(known) > 1:
+        dark = Estimator("", INK, "o")
+        handles.append(entry(f"filled, solid: {known[0]}", **kind(dark)))
+        handles.append(entry(f"open, dashed: {', '.join(known[1:])}", **kind(dark, 1)))
+    if interval == "bars" or (interval == "beside" and len(looks) > BANDS):
+        handles.append(entry("95 % interval", color=FAINT, lw=2.5, alpha=0.6))
+    elif interval:
+        handles.append(patch("95 % interval", color=INK, alpha=BAND))
+    return handles
+
+
+# panels -----------------------------------------------------------------------------------------------------------
+
+
+def outer(axes: list[Axes], columns: int, x: str = "", y: str = "") -> None:
+    """Labels the outer panels of a grid: ``y`` at the left, ``x`` at the bottom of each column."""
+    for rank, ax in enumerate(axes):
+        if y and rank % columns == 0:
+            ax.set_ylabel(y)
+        if x and rank + columns >= len(axes):
+            ax.set_xlabel(x)
+
+
+def grid(count: int, x: str = "", y: str = "", height: float = 2.8) -> tuple[Picture, list[Axes]]:
+    """A figure with ``count`` equal panels, two in a row, with outer labels."""
+    fig = figure(height * math.ceil(count / min(count, 2)))
+    axes = cells(fig, count, min(count, 2))
+    outer(axes, 2, x, y)
+    fig.align_ylabels(axes[::2])
+    return fig, axes
+
+
+def each(rows: Frame, draw: Callable[[Axes, Frame], Any], x: str, y: str, *, by: str = "problem", height: float = 2.8,
+         title: Callable[[Any], str] = str) -> Picture:  # fmt: skip
+    """A figure with a panel for each value of the column ``by``; ``draw(panel, rows)`` draws the rows of a value."""
+    values = list(rows[by].drop_duplicates())
+    fig, axes = grid(len(values), x, y, height)
+    for value, ax in zip(values, axes, strict=True):
+        ax.set_title(title(value))
+        draw(ax, rows[rows[by] == value])
+    return fig
+
+
+def ready(ax: Axes, rows: Frame, why: str, log: str = "y") -> bool:
+    """Sets a grid and makes the axes of ``log`` logarithmic; without rows, writes ``why`` and returns False."""
+    if not len(rows):
+        say(ax, why)
+        return False
+    for axis in log:
+        getattr(ax, f"set_{axis}scale")("log")
+    ax.grid()
+    return True
+
+
+def note(ax: Axes, text: str) -> None:
+    """Writes a remark about missing lines between a panel and its title, no wider than the panel."""
+    ax.set_title(ax.get_title(loc="left"), pad=20)
+    place = ax.get_subplotspec()
+    beside = place.get_gridspec().ncols if place is not None else 1
+    text = textwrap.shorten(text, {1: 50, 2: 36}.get(beside, 26), placeholder=" ...")
+    ax.text(0, 1.02, text, transform=ax.transAxes, va="bottom", fontsize=SMALL, color=FAINT)
+
+
+def labels(looks: Looks, methods: Container[str]) -> list[str]:
+    """The labels of ``methods``, in the figure's order."""
+    return [look.label for method, look in looks.items() if method in methods]
+
+
+def notes(ax: Axes, fates: dict[str, list[str]]) -> None:
+    """Writes the labels of the methods of each fate, such as ``diverged``, if there are any."""
+    if any(fates.values()):
+        note(ax, "; ".join(f"{fate}: {', '.join(labels)}" for fate, labels in fates.items() if labels))
+
+
+def short(looks: Looks, width: int = 22) -> list[str]:
+    """Labels of methods, shortened to fit beside a panel."""
+    return [textwrap.shorten(look.label, width, placeholder="...") for look in looks.values()]
+
+
+def amortised(runs: Iterable[float]) -> str:
+    r"""The label, in two lines, of the time of one run of a job that computes several together.
+
+    >>> amortised([50, 50]), amortised([8, 50]), amortised([1])
+    ('seconds, amortised over\n50 vectorised runs', 'seconds, amortised over\n8 to 50 vectorised runs', 'seconds')
+    """
+    numbers = sorted({int(one) for one in runs if math.isfinite(one)})
+    if not numbers or numbers[-1] == 1:
+        return "seconds"
+    ends = " to ".join(map(str, dict.fromkeys((numbers[0], numbers[-1]))))
+    return f"seconds, amortised over\n{ends} vectorised runs"
+
+
+# axes -------------------------------------------------------------------------------------------------------------
+
+
+def run_axis(ax: Axes, values: np.ndarray) -> None:
+    """Scales the horizontal axis along a run: logarithmic for more than a decade, with room for a 0."""
+    values = np.unique(finite(values))
+    positive = values[values > 0]
+    if len(values) == 1:
+        one_tick(ax, values[0])
+    elif not len(positive) or positive[-1] < 12 * positive[0]:
+        if (values == np.round(values)).all():  # iterations, epochs: none between two of them
+            ax.locator_params(axis="x", integer=True)
+    elif values[0] <= 0:
+        ax.set_xscale("symlog", linthresh=positive[0], linscale=0.4)
+        ax.set_xlim(-0.15 * positive[0], positive[-1] * 1.35)
+    else:
+        ax.set_xscale("log")
+
+
+def one_tick(ax: Axes, value: float, words: str = "{:.3g}") -> None:
+    """A horizontal axis with one value: a tick that names it, and no scale."""
+    ax.set_xticks([value], [words.format(value)])
+    ax.minorticks_off()
+
+
+def frame(ax: Axes, low: np.ndarray, middle: np.ndarray, high: np.ndarray) -> None:
+    """Sets the limits of a logarithmic axis: intervals are shown up to a factor of 5 beyond the outermost means."""
+    ends = [np.nanmin(middle), np.nanmax(middle)]
+    ends[0] = max(ends[0] / 5, np.nanmin(np.append(low[low > 0], ends[0])))
+    ends[1] = min(ends[1] * 5, np.nanmax(np.append(finite(high), ends[1])))
+    room = (ends[1] / ends[0]) ** 0.05 * 1.02
+    ax.set_ylim(ends[0] / room, ends[1] * room)
+
+
+def round_ticks(fig: Picture) -> None:
+    """Gives each axis of numbers round ticks: all logarithmic ones, and linear ones with fewer than three in view.
+
+    Ticks that a figure has set stay, and so do axes without labels, such as those of inner panels and of categories.
+    """
+    for axis in (axis for ax in fig.axes for axis in (ax.xaxis, ax.yaxis)):
+        if _free(axis) and (places := _round(axis)):
+            axis.set_ticks(places, labels=[word(value) for value in places])
+            axis.set_ticks([], minor=True)
+
+
+def _free(axis: Axis) -> bool:
+    from matplotlib.ticker import FixedLocator, NullFormatter, NullLocator
+
+    logarithmic, locator = axis.get_scale() in ("log", "symlog"), axis.get_major_locator()
+    if isinstance(locator, (FixedLocator, NullLocator)) or isinstance(axis.get_major_formatter(), NullFormatter):
+        return False
+    low, high = sorted(axis.get_view_interval())
+    return logarithmic or sum(low <= place <= high for place in axis.get_majorticklocs()) < _TICKS
+
+
+def _round(axis: Axis) -> list[float]:
+    """The sparsest round numbers in view that are at least three."""
+    from matplotlib.ticker import LogLocator, MaxNLocator
+
+    low, high = sorted(axis.get_view_interval())
+    locators: list[Any] = [MaxNLocator(count, steps=[1, 2, 5, 10]) for count in (4, 6, 9)]
+    zero: list[float] = []
+    if axis.get_scale() in ("log", "symlog"):
+        if low <= 0:
+            low, zero = axis.get_transform().linthresh, [0.0]  # pyright: ignore
+        locators = [LogLocator(subs=subs, numticks=6) for subs in ((1.0,), (1, 3), (1, 2, 5))] + locators
+    found: list[float] = []
+    for locator in locators:
+        places = (float(f"{place:.10g}") for place in locator.tick_values(low, high))
+        found = zero + [place for place in places if low * (1 - 1e-9) <= place <= high * (1 + 1e-9)]
+        if len(found) >= _TICKS:
+            break
+    return found
+
+
+def word(value: float) -> str:
+    """A tick's label.
+
+    >>> word(0.0), word(300.0), word(0.15), word(1e5), word(3e-5), word(-0.159)
+    ('0', '300', '0.15', '$10^{5}$', '$3\\\\times 10^{-5}$', '-0.159')
+    """
+    if value == 0 or 0.01 <= abs(value) < 1e4:
+        return f"{value:.10g}"
+    digits, power = f"{value:.9e}".split("e")
+    digits = digits.rstrip("0").rstrip(".")
+    return f"$10^{{{int(power)}}}$" if digits == "1" else f"${digits}\\times 10^{{{int(power)}}}$"
