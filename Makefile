@@ -50,10 +50,10 @@ $(INSTALLED): pyproject.toml $(CONSTRAINTS)
 		&& echo "installed in $$(($$(date +%s) - start)) s"
 	@touch $@
 
-# A line for each part, cheapest first; their output is in logs/test.
+# A line for each part as it ends; their output is in logs/test. The unit tests wait now and then, so the other parts
+# run beside them.
 test: lint  ## all tests but the long ones, as .ci/run runs them
-	@$(MAKE) --no-print-directory -j $(CORES) doctests types workflow wheel
-	@$(MAKE) --no-print-directory smoke unit kernels
+	@$(MAKE) --no-print-directory -j $(CORES) unit smoke doctests kernels types wheel workflow
 
 lint: install  ## ruff
 	$(PART) $@ 'ruff check --quiet . && ruff format --quiet --check .'
@@ -65,8 +65,9 @@ types: install  ## pyright
 workflow: install  ## Snakemake's lint, and plans of the workflow
 	$(PART) $@ .ci/workflow
 
+# Its programs run for a moment, so they are compiled as in the other tests; `make` and `make kernels` optimise theirs.
 smoke: install  ## the quickstart end to end, at the smallest scale: its costs, and its report in a browser
-	$(PART) $@ 'snakemake --cores $(CORES) --config $(SMOKE) && mkdir -p build && \
+	$(PART) $@ 'export XLA_FLAGS="$$(python conftest.py)"; snakemake --cores $(CORES) --config $(SMOKE) && mkdir -p build && \
 		snakemake --report build/smoke.html --quiet all --config $(SMOKE) && python workflow/costs.py logs/smoke && \
 		python .ci/browser.py build/smoke.html results/smoke build/report.png'
 

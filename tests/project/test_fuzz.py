@@ -1,10 +1,8 @@
 """Whatever a file holds, a reader returns its content or refuses it in one sentence that names it."""
 
 import copy
-import gzip
 import os
 import random
-import struct
 import tempfile
 import time
 from collections import Counter
@@ -21,11 +19,7 @@ from stopped import read_checkpoint
 from lowvar import user
 from lowvar.core import artifact
 from lowvar.errors import UserError
-from lowvar_studies.datasets import readers
-from lowvar_studies.datasets.images import idx
 from lowvar_studies.datasets.load import load
-from lowvar_studies.datasets.movielens import movielens
-from lowvar_studies.datasets.tennis import Season, tennis
 from lowvar_studies.jobs.load import load_experiment
 from lowvar_studies.jobs.study import Study
 from lowvar_studies.reports import claims
@@ -295,52 +289,3 @@ def test_any_bytes(folder, kind, count):
         assert after is None or kind in (prepared, own_samples) or repr(after) == before
 
     fuzz(check, count, st.sampled_from([False] * 9 + [True]), *PIECES)
-
-
-def table_of_text(folder):
-    options = {"separator": ",", "columns": ["u", "v"], "labels": {"no": 0, "yes": 1}, "rows": 3}
-    return {"a.csv": b"0.5,2,yes\n-1,3e2,no\n1,1,no\n"}, lambda: readers.table(folder, "a.csv", **options)
-
-
-def series_of_text(folder):
-    options = {"header": "t,u", "separator": ",", "inputs": ["t"], "outputs": ["u"], "rows": 2, "comments": 1}
-    return {"a.csv": b"# pelts\nt,u\n0,1.5\n1,-2\n"}, lambda: readers.series(folder, "a.csv", **options)
-
-
-def pictures(folder):
-    files = {"x.gz": struct.pack(">4I4B", 0x803, 2, 1, 2, 5, 6, 7, 8), "y.gz": struct.pack(">2I2B", 0x801, 2, 9, 0)}
-    return files, lambda: idx(folder, images="x.gz", labels="y.gz")
-
-
-def ratings(folder):
-    files = {"u.data": b"1\t2\t5\t880000000\n3\t1\t1\t0\n3\t2\t4\t7\n", "u.genre": b"unknown|0\nAction|1\n\n",
-             "u.item": b"1|Caf\xe9|01-Jan-1995||url|0|1\n2|Both|||url|1|0\n"}  # fmt: skip
-    return files, lambda: movielens(folder, data="u.data", items="u.item", genres="u.genre")
-
-
-def matches(folder):
-    season = Season(1990, 0, "")
-    body = b"tourney_level,tourney_date,winner_name,loser_name,score,round\nG,19900101,A,B,6-1 6-2,F\nG,19900102,B,C,7-6 6-2,SF\n"
-    return {season.name: body}, lambda: tennis(folder, seasons=[season])
-
-
-@pytest.mark.parametrize("kind", [table_of_text, series_of_text, pictures, ratings, matches])
-@pytest.mark.parametrize("count", COUNTS)
-def test_raw_files(folder, kind, count):
-    """Their hashes are checked before they are read; what a reader makes of others is arrays of numbers, or a sentence."""
-    files, read = kind(folder)
-    pack = gzip.compress if kind is pictures else bytes
-    for name, whole in files.items():
-        (folder / name).parent.mkdir(exist_ok=True)
-        (folder / name).write_bytes(pack(whole))
-    assert read().arrays
-
-    def check(number, packed, *how):
-        name, whole = list(files.items())[number % len(files)]
-        path = folder / name
-        path.write_bytes(pack(spoiled(whole, *how)) if packed else spoiled(pack(whole), *how))
-        table = read_or_refused(read, path, folder)
-        assert table is None or all(np.isfinite(array).all() for array in table.arrays.values())
-        path.write_bytes(pack(whole))
-
-    fuzz(check, count, st.integers(0, 5), st.booleans(), *PIECES)

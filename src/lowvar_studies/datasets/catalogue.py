@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from lowvar.errors import check_known
-from lowvar_studies.datasets import images, listed, readers, toy
+from lowvar_studies.datasets import bundled, readers
 from lowvar_studies.datasets import tennis as atp
-from lowvar_studies.datasets.movielens import movielens
 from lowvar_studies.datasets.readers import Table
 
 
@@ -65,29 +65,15 @@ _UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases"
 _CC_BY = "CC BY 4.0"
 
 
-def _uci_table(
-    name: str, title: str, *, path: str, sha256: str, size: int, citation: str, read: Callable[..., Table]
-) -> Dataset:
-    """A dataset in one UCI file; ``read`` is called as ``read(raw_folder, file_name)``."""
-    file = RawFile(f"uci/{Path(path).name}", f"{_UCI}/{path}", sha256, size, _CC_BY, citation)
-    return Dataset(name, title, (file,), partial(read, name=file.name), _CC_BY, citation)
+def _text(name: str, title: str, file: RawFile, **layout: Any) -> Dataset:
+    """A dataset in one text file; ``layout`` is that of ``readers.table``."""
+    read = partial(readers.table, name=file.name, **layout)
+    return Dataset(name, title, (file,), read, file.licence, file.citation, layout.get("outputs", ()))
 
 
-def _series(
-    name: str, title: str, *, file: RawFile, header: str, separator: str, inputs, outputs, rows: int, comments: int = 0
-) -> Dataset:
-    """A dataset in one file of measurements with a header."""
-    read = partial(
-        readers.series,
-        name=file.name,
-        header=header,
-        separator=separator,
-        inputs=inputs,
-        outputs=outputs,
-        rows=rows,
-        comments=comments,
-    )
-    return Dataset(name, title, (file,), read, file.licence, file.citation, outputs)
+def _uci(path: str, sha256: str, size: int, citation: str) -> RawFile:
+    """A file of the UCI Machine Learning Repository."""
+    return RawFile(f"uci/{Path(path).name}", f"{_UCI}/{path}", sha256, size, _CC_BY, citation)
 
 
 _OF_IMAGES = ("unit", "standard", "none", "lenet")
@@ -109,7 +95,7 @@ def _idx_images(
         RawFile(f"{folder}/{file}", f"{url}/{file}", sha256, size, licence, citation)
         for file, (sha256, size) in (("train-images-idx3-ubyte.gz", images_), ("train-labels-idx1-ubyte.gz", labels))
     )
-    read = partial(images.idx, images=files[0].name, labels=files[1].name)
+    read = partial(readers.idx, images=files[0].name, labels=files[1].name)
     return Dataset(name, title, files, read, licence, citation, scalings=_OF_IMAGES, image=(1, 28, 28))
 
 
@@ -128,7 +114,7 @@ def _movielens() -> Dataset:
             ("u.genre", "9757e0d3e6b298159a80dd48eaf938114690e911e39af97a76949ef1663610bb", 202),
         )
     )  # fmt: skip
-    read = partial(movielens, data=files[0].name, items=files[1].name, genres=files[2].name)
+    read = partial(readers.movielens, data=files[0].name, items=files[1].name, genres=files[2].name)
     return Dataset(
         "movielens",
         "MovieLens 100K: 100000 ratings by 943 users of 1682 movies with 18 genres; 1 to 5 stars are classes 0 to 4",
@@ -165,53 +151,47 @@ _ENTRIES = (
         name="breast_cancer",
         title="Breast cancer Wisconsin (diagnostic): 569 cell samples, 30 features; benign 1, malignant 0",
         files=(),
-        read=readers.breast_cancer,
+        read=bundled.breast_cancer,
         licence=_CC_BY,
         citation=(
             "Wolberg, W., Mangasarian, O., Street, N. and Street, W. (1993). Breast Cancer Wisconsin "
             "(Diagnostic). UCI Machine Learning Repository. https://doi.org/10.24432/C5DW2B"
         ),
     ),
-    _uci_table(
+    _text(
         "sonar",
         "Sonar: 208 returns, energy in 60 bands; mine (metal cylinder) 1, rock 0",
-        path="undocumented/connectionist-bench/sonar/sonar.all-data",
-        sha256="e90434cdbf00fcf93ffa911fe447ae25606979658e60f1d32e155c3b5240234d",
-        size=87776,
-        citation=(
+        _uci(
+            "undocumented/connectionist-bench/sonar/sonar.all-data",
+            "e90434cdbf00fcf93ffa911fe447ae25606979658e60f1d32e155c3b5240234d",
+            87776,
             "Sejnowski, T. and Gorman, R. (1988). Connectionist Bench (Sonar, Mines vs. Rocks). "
-            "UCI Machine Learning Repository. https://doi.org/10.24432/C5T01Q"
+            "UCI Machine Learning Repository. https://doi.org/10.24432/C5T01Q",
         ),
-        read=partial(
-            readers.table,
-            separator=",",
-            columns=tuple(f"band_{i}" for i in range(1, 61)),
-            labels={"M": 1, "R": 0},
-            rows=208,
-        ),
+        separator=",",
+        inputs=tuple(f"band_{i}" for i in range(1, 61)),
+        labels={"M": 1, "R": 0},
+        rows=208,
     ),
-    _uci_table(
+    _text(
         "australian",
         "Statlog Australian credit approval: 690 applications, 14 anonymous features; + 1, - 0",
-        path="statlog/australian/australian.dat",
-        sha256="3abe5af151afa50b999a9ba21cbc884e80d80a4050b716cf88b34a2e6ecb731c",
-        size=28735,
-        citation=(
+        _uci(
+            "statlog/australian/australian.dat",
+            "3abe5af151afa50b999a9ba21cbc884e80d80a4050b716cf88b34a2e6ecb731c",
+            28735,
             "Quinlan, R. (1987). Statlog (Australian Credit Approval). "
-            "UCI Machine Learning Repository. https://doi.org/10.24432/C59012"
+            "UCI Machine Learning Repository. https://doi.org/10.24432/C59012",
         ),
-        read=partial(
-            readers.table,
-            separator=" ",
-            columns=tuple(f"A{i}" for i in range(1, 15)),
-            labels={"0": 0, "1": 1},
-            rows=690,
-        ),
+        separator=" ",
+        inputs=tuple(f"A{i}" for i in range(1, 15)),
+        labels={"0": 0, "1": 1},
+        rows=690,
     ),
-    _series(
+    _text(
         "hudson_bay",
         "Hudson Bay: pelts of lynx and snowshoe hare, 1900 to 1920, in thousands; 21 years",
-        file=RawFile(
+        RawFile(
             "hudson_bay/hudson-bay-lynx-hare.csv",
             "https://raw.githubusercontent.com/stan-dev/example-models/master/knitr/lotka-volterra/hudson-bay-lynx-hare.csv",
             "66d3b24d30221a5654ab48cc461ea1d3f725f8f5719016f702cfb56610b4ee63",
@@ -220,18 +200,17 @@ _ENTRIES = (
             "Hewitt, C. G. (1921). The Conservation of the Wild Life of Canada. Charles Scribner's Sons. The file is "
             "that of Carpenter, B. (2018). Predator-Prey Population Dynamics: the Lotka-Volterra model in Stan.",
         ),
-        header="Year, Lynx, Hare",
-        separator=", ",
+        separator=",",
         inputs=("year",),
         outputs=("lynx", "hare"),
         rows=21,
-        comments=2,
+        skip=3,
     ),
     Dataset(
         name="van_der_pol",
         title="van der Pol oscillator: 11 noisy observations of the first coordinate at times 0 to 10",
         files=(),
-        read=listed.van_der_pol,
+        read=bundled.van_der_pol,
         licence="none stated: eleven numbers, listed in lowvar",
         citation=(
             "Oates, C. J., Girolami, M. and Chopin, N. (2017). Control functionals for Monte Carlo integration. "
@@ -240,30 +219,28 @@ _ENTRIES = (
         ),
         outputs=("u1",),
     ),
-    _series(
+    _text(
         "wine_quality_red",
         "Wine quality, red: 1599 vinhos verdes, 11 measurements; quality as tasters score it, 3 to 8",
-        file=RawFile(
-            "uci/winequality-red.csv",
-            f"{_UCI}/wine-quality/winequality-red.csv",
+        _uci(
+            "wine-quality/winequality-red.csv",
             "4a402cf041b025d4566d954c3b9ba8635a3a8a01e039005d97d6a710278cf05e",
             84199,
-            _CC_BY,
             "Cortez, P., Cerdeira, A., Almeida, F., Matos, T. and Reis, J. (2009). Wine Quality. UCI Machine Learning "
             "Repository. https://doi.org/10.24432/C56S3T",
         ),
-        header=";".join(f'"{name}"' for name in (*_WINE, "quality")),
         separator=";",
         inputs=_WINE,
         outputs=("quality",),
         rows=1599,
+        skip=1,
     ),
     *(
         Dataset(
             name=name,
             title=f"Hierarchical linear regression, drawn with seed 0: 100 rows, 10 features{note}; 25 rows to predict",
             files=(),
-            read=partial(toy.hlr, seed=0, rows=100, test_rows=25, features=10, intercepts=intercepts),
+            read=partial(bundled.hlr, seed=0, rows=100, test_rows=25, features=10, intercepts=intercepts),
             licence="none needed: drawn by lowvar",
             citation=(
                 "Fujisawa, M. and Sato, I. (2021). Multilevel Monte Carlo Variational Inference. Journal of Machine "

@@ -99,11 +99,11 @@ def _by_column(scale_columns: Callable[[np.ndarray], Columns], dataset: Dataset,
 
 def _lenet(dataset: Dataset, table: Table, scaling: str) -> Scaled:
     """Replaces pixels by the last hidden layer of a small network trained on the images."""
-    from lowvar_studies.datasets.lenet import features
+    from lowvar_studies.datasets.lenet import train
 
     assert dataset.image is not None
     images = np.divide(table.arrays["x"], np.float32(255), dtype=np.float32).reshape(-1, *dataset.image)
-    x = np.asarray(features(images, table.arrays["y"]))
+    x = train(images, table.arrays["y"]).features
     check_finite("x", x, f"dataset {dataset.name}, scaled by {scaling}")
     return Scaled(dict(table.arrays) | {"x": x}, tuple(f"lenet_{i + 1}" for i in range(x.shape[1])), {})
 

@@ -97,7 +97,7 @@ def make():
             readers.table,
             name=name,
             separator=",",
-            columns=("u", "v"),
+            inputs=("u", "v"),
             labels={"no": 0, "yes": 1},
             rows=content.count(b"\n"),
         )

@@ -42,7 +42,7 @@ def test_same_bytes_twice_and_the_process_as_before(trained):
     torch.manual_seed(5)
     before = torch.random.get_rng_state()
     threads = torch.get_num_threads()
-    again = lenet.features(*bars(), epochs=6)
+    again = lenet.train(*bars(), epochs=6).features
     assert again.tobytes() == trained.features.tobytes()
     assert torch.equal(before, torch.random.get_rng_state())
     assert torch.get_num_threads() == threads
@@ -52,7 +52,7 @@ def test_same_bytes_twice_and_the_process_as_before(trained):
 def test_colour_images_of_the_other_size():
     images, labels = bars(30, size=32, channels=3)
     images[:, 2] = 0.25  # a constant channel
-    found = lenet.features(images, labels, epochs=1)
+    found = lenet.train(images, labels, epochs=1).features
     assert found.shape == (30, 84)
     assert np.isfinite(found).all()
 
@@ -68,4 +68,4 @@ def test_colour_images_of_the_other_size():
 )
 def test_mistakes(images, labels, name):
     with pytest.raises(UserError, match=name):
-        lenet.features(images, labels)
+        lenet.train(images, labels)

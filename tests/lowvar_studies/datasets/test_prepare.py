@@ -187,7 +187,6 @@ def test_other_arrays_than_x_and_y(out):
 @pytest.mark.parametrize("image", [(1, 28, 28), pytest.param((3, 32, 32), marks=pytest.mark.long)])
 def test_lenet_end_to_end(tmp_path, image):
     pytest.importorskip("torch")
-    pytest.importorskip("lowvar_studies.datasets.lenet")
     x = np.random.default_rng(3).integers(0, 256, (200, int(np.prod(image))), dtype=np.uint8)
     table = Table({"x": x, "y": np.arange(200) % 10}, tuple(f"p{j}" for j in range(x.shape[1])))
     made = Dataset("made", "Made up", (), lambda raw: table, "CC0", "Nobody (2000).", (), ("lenet",), image)
@@ -242,6 +241,17 @@ def test_true_series(request, tmp_path, name, outputs, first, last):
     assert prepared.meta["outputs"] == outputs
     np.testing.assert_array_equal(rows[[0, -1]], [first, last])
     np.testing.assert_array_equal(np.diff(rows[:, 0]), 1)
+
+
+@pytest.mark.mirror
+def test_the_true_wines(true_mirror, tmp_path):
+    fetch("wine_quality_red", tmp_path)
+    found = load(prepare("wine_quality_red", "standard", tmp_path, tmp_path / "wine.npz"))
+    x, y = found.arrays["x"], found.arrays["y"]
+    np.testing.assert_allclose(x.mean(axis=0), 0, atol=1e-12)
+    np.testing.assert_allclose(x.std(axis=0), 1, rtol=1e-12)
+    assert np.unique(y, return_counts=True)[1].tolist() == [10, 53, 681, 638, 199, 18]
+    assert (found.meta["features"][0], found.meta["features"][-1]) == ("fixed acidity", "alcohol")
 
 
 @pytest.mark.long

@@ -1,75 +1,114 @@
+"""Readers of raw files, whose bytes the catalogue pins."""
+
+import gzip
+import struct
+
 import numpy as np
 import pytest
 
 from lowvar.errors import UserError
 from lowvar_studies.datasets import readers
+from lowvar_studies.datasets.tennis import Season, tennis
 
 GOOD = "0.5,2,yes\n-1,3e2,no\n0,0,no\n"
 
 
 def read(folder, text, **other):
-    content = text if isinstance(text, bytes) else text.encode()
-    (folder / "a.csv").write_bytes(content)
-    options = {"separator": ",", "columns": ["u", "v"], "labels": {"no": 0, "yes": 1}, "rows": 3} | other
+    (folder / "a.csv").write_text(text)
+    options = {"separator": ",", "inputs": ["u", "v"], "labels": {"no": 0, "yes": 1}, "rows": 3} | other
     return readers.table(folder, "a.csv", **options)
 
 
-def parts(table):
-    assert list(table.arrays) == ["x", "y"]
-    assert table.notes == {}
-    return *table.arrays.values(), table.names
-
-
 @pytest.mark.parametrize("text", [GOOD, GOOD.rstrip("\n"), GOOD.replace("\n", "\r\n")])
-def test_reads_numbers_and_labels(tmp_path, text):
-    x, y, names = parts(read(tmp_path, text))
+def test_numbers_and_labels(tmp_path, text):
+    table = read(tmp_path, text)
+    x, y = table.arrays["x"], table.arrays["y"]
     np.testing.assert_array_equal(x, [[0.5, 2], [-1, 300], [0, 0]])
     np.testing.assert_array_equal(y, [1, 0, 0])
-    assert (x.dtype, y.dtype, names) == (np.float64, np.int64, ("u", "v"))
+    assert (list(table.arrays), x.dtype, y.dtype, table.names) == (["x", "y"], np.float64, np.int64, ("u", "v"))
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "where"),
-    [("-1,3e2,no", "-1,no", "line 2"), ("-1,3e2,no", "-1,3e2,4,no", "line 2"), ("-1,3e2,no", "", "line 2"),
-     *(("3e2", wrong, r"line 2, column 2 \(v\)") for wrong in ("", "nan", "-inf", "1e999", "?", "1_000", " 3")),
-     ("yes", "maybe", r"line 1, column 3 \(label\)"), ("0,0,no\n", "", "found 2 rows"), (GOOD, "", "found 0 rows"),
-     ("-1", "\udcff", "line 2, character 1")],
-)  # fmt: skip
-def test_malformed_text_is_named(tmp_path, old, new, where):
-    assert old in GOOD
-    with pytest.raises(UserError, match=rf"a\.csv.*{where}"):
-        read(tmp_path, GOOD.replace(old, new).encode(errors="surrogateescape"))
+def test_inputs_and_measurements_below_a_header(tmp_path):
+    layout = {"inputs": ["time"], "outputs": ["a", "b"], "labels": None, "rows": 2, "skip": 2}
+    table = read(tmp_path, "# made up\nTime, A, B\n0, 1.5, 2\n1, -1e2, 0\n", **layout)
+    np.testing.assert_array_equal(table.arrays["x"], [[0], [1]])
+    np.testing.assert_array_equal(table.arrays["y"], [[1.5, 2], [-100, 0]])
+    assert table.names == ("time",)
 
 
-SERIES = "# made up\nTime, A, B\n0, 1.5, 2\n1, -1e2, 0\n"
+@pytest.mark.parametrize(("old", "new"), [("-1,3e2,no", "-1,no"), ("3e2", "?"), ("yes", "maybe"), ("0,0,no\n", "")])
+def test_another_layout_is_refused(tmp_path, old, new):
+    with pytest.raises(UserError, match=r"a\.csv"):
+        read(tmp_path, GOOD.replace(old, new))
 
 
-def read_series(folder, text, **other):
-    (folder / "s.csv").write_text(text)
-    options = {"header": "Time, A, B", "separator": ", ", "inputs": ["time"], "outputs": ["a", "b"]}
-    return readers.series(folder, "s.csv", **(options | {"rows": 2, "comments": 1} | other))
+def test_images(tmp_path):
+    x, y = np.arange(24, dtype=np.uint8).reshape(4, 6), np.array([9, 0, 3, 3], dtype=np.uint8)
+    (tmp_path / "x.gz").write_bytes(gzip.compress(struct.pack(">4I", 0x803, 4, 2, 3) + x.tobytes()))
+    (tmp_path / "y.gz").write_bytes(gzip.compress(struct.pack(">2I", 0x801, 4) + y.tobytes()))
+    table = readers.idx(tmp_path, images="x.gz", labels="y.gz")
+    np.testing.assert_array_equal(table.arrays["x"], x)
+    np.testing.assert_array_equal(table.arrays["y"], y)
+    assert (table.arrays["x"].dtype, table.arrays["y"].dtype) == (np.uint8, np.int64)
+    assert table.names == ("pixel_0_0", "pixel_0_1", "pixel_0_2", "pixel_1_0", "pixel_1_1", "pixel_1_2")
 
 
-@pytest.mark.parametrize("text", [SERIES, SERIES.rstrip("\n"), SERIES.replace("\n", "\r\n")])
-def test_reads_series(tmp_path, text):
-    x, y, names = parts(read_series(tmp_path, text))
-    np.testing.assert_array_equal(x, [[0], [1]])
-    np.testing.assert_array_equal(y, [[1.5, 2], [-100, 0]])
-    assert (x.dtype, y.dtype, names) == (np.float64, np.float64, ("time",))
+RATINGS = {
+    "data": "1\t2\t5\t880000000\n3\t1\t1\t0\n3\t3\t4\t7\n1\t1\t3\t8\n",
+    "items": "1|Café (1995)|01-Jan-1995||url|0|1|0\n2|Both|||url|0|1|1\n3|Unknown||||1|0|0\n",
+    "genres": "unknown|0\nAction|1\nFilm-Noir|2\n\n",
+}
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "where"),
-    [("Time, A, B", "Time, B, A", "line 2"), ("# made up\n", "", "line 1"), ("1, -1e2, 0\n", "", "found 1 rows"),
-     ("1, -1e2, 0", "1, -1e2", "line 4"), ("1.5", "", r"line 3, column 2 \(a\)"), ("1.5", "nan", r"line 3, column 2 \(a\)")],
-)  # fmt: skip
-def test_a_malformed_series_is_named(tmp_path, old, new, where):
-    with pytest.raises(UserError, match=rf"s\.csv.*{where}"):
-        read_series(tmp_path, SERIES.replace(old, new))
+def test_ratings(tmp_path):
+    for name, text in RATINGS.items():
+        (tmp_path / name).write_text(text, encoding="iso-8859-1")
+    table = readers.movielens(tmp_path, **{name: name for name in RATINGS})
+    arrays = table.arrays
+    np.testing.assert_array_equal(arrays["user"], [0, 2, 2, 0])
+    np.testing.assert_array_equal(arrays["x"], [[1, 1], [1, 0], [0, 0], [1, 0]])
+    np.testing.assert_array_equal(arrays["y"], [4, 0, 3, 2])
+    assert [(array.dtype, array.shape) for array in arrays.values()] == [
+        (np.int32, (4,)), (np.float64, (4, 2)), (np.int64, (4,)), (np.int64, ()),
+    ]  # fmt: skip
+    assert int(arrays["users"]) == 3
+    assert table.names == ("Action", "Film-Noir")
 
 
-def test_breast_cancer_is_scikit_learns(tmp_path):
-    x, y, names = parts(readers.breast_cancer(tmp_path))
-    assert x.shape == (569, 30)
-    assert np.bincount(y).tolist() == [212, 357]
-    assert (x.dtype, y.dtype, len(set(names))) == (np.float64, np.int64, 30)
+HEADER = "tourney_id,tourney_level,tourney_date,winner_name,loser_name,score,round"
+ONE = [
+    "1,A,19700601,Bea,Ann,6-1 6-1,F",
+    "1,A,19700601,Bea,Cid,6-1 6-1,R128",
+    "1,A,19700601,Ann,Cid,6-1 6-1,RR",  # of the same rank as R128: stays behind it
+    "1,A,19700601,Bea,,6-1 6-1,F",
+    "1,A,19700601,Bea,Cid,NA,F",
+    "1,A,19700601,Bea,Cid,6-1 RET,F",
+    "1,A,19700601,Bea,Cid,Default,F",
+    "1,A,19700601,Bea,Cid,6-1,F",
+    "1,D,19700601,Bea,Cid,6-1 6-1,F",
+    "1,A,19700601,Bea,Cid,6-1 6-1,BR",
+    "1,A,19591231,Bea,Cid,6-1 6-1,SF",
+]
+TWO = [
+    "2,G,19700101,José,Bea,6-1 6-1,QF",
+    "2,G,19700101,Ann,José,6-1 6-1,R16",
+]
+SEASONS = (Season(1970, 0, ""), Season(1971, 0, ""))
+
+
+def test_matches_are_selected_and_sorted(tmp_path):
+    (tmp_path / "tennis_atp").mkdir()
+    for season, rows in zip(SEASONS, (ONE, TWO), strict=True):
+        (tmp_path / season.name).write_text("\n".join([HEADER, *rows]) + "\n", encoding="iso-8859-1")
+    table = tennis(tmp_path, seasons=SEASONS)
+    names = table.notes["players"]
+    assert names == ["Ann", "Bea", "Cid", "José"]
+    found = [(names[w], names[l]) for w, l in zip(table.arrays["winner"], table.arrays["loser"], strict=True)]
+    assert found == [("Ann", "José"), ("José", "Bea"), ("Bea", "Cid"), ("Ann", "Cid"), ("Bea", "Ann")]
+    assert {key: (array.dtype, array.shape) for key, array in table.arrays.items()} == {
+        "winner": (np.int32, (5,)),
+        "loser": (np.int32, (5,)),
+        "players": (np.int64, ()),
+    }
+    assert int(table.arrays["players"]) == 4
+    assert table.names == ()

@@ -1,13 +1,20 @@
-"""Data simulated from a model, with a seed, in place of a file."""
+"""Data without a raw file: simulated from a model with a seed, published as a few numbers, or in another package."""
 
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from lowvar_studies.datasets.readers import Table
 
-_DIGITS = 9  # decimals kept, since the last digits of sums and exponentials differ between machines
+_DIGITS = 9  # decimals of simulated data: the last digits of sums and exponentials differ between machines
+# u_1 at s = 0, 1, .., 10: parameter 1, u(0) = (0, 2), noise of standard deviation 0.1
+_VAN_DER_POL = (
+    -0.06490137651912407, 2.0253794833657275, 1.5234675467282532, 0.436423900725732, -1.7752475581746274,
+    -1.8770352953664626, -1.0546515194496622, 0.9592328217532438, 1.9585505961295833, 1.4065533263342098,
+    -0.15664748180816496,
+)  # fmt: skip
 
 
 def hlr(raw: str | Path, *, seed: int, rows: int, test_rows: int, features: int, intercepts: str = "variance") -> Table:
@@ -51,3 +58,31 @@ def hlr(raw: str | Path, *, seed: int, rows: int, test_rows: int, features: int,
         arrays |= {f"{part}x": x.round(_DIGITS), f"{part}y": y[:, None].round(_DIGITS)}
     notes = {"seed": seed, "mu": mu.round(_DIGITS).tolist(), "sigma": round(sigma, _DIGITS), "eps": round(eps, _DIGITS)}
     return Table(arrays, tuple(f"x_{j + 1}" for j in range(features)), notes)
+
+
+def van_der_pol(raw: str | Path) -> Table:
+    """Noisy observations of a van der Pol oscillator; ``raw`` is not used.
+
+    Returns:
+        ``x`` (11, 1), the times 0 to 10, and ``y`` (11, 1), the first coordinate; both float64.
+
+    References:
+        Oates, Girolami and Chopin, "Control functionals for Monte Carlo integration", JRSS B 2017, who drew them; the
+        values are those of ``TI_Example/data.mat`` in github.com/jz-fun/Vector-valued-Control-Variates-Code.
+    """
+    y = np.array(_VAN_DER_POL)[:, None]
+    return Table({"x": np.arange(len(y), dtype=float)[:, None], "y": y}, ("time",))
+
+
+def breast_cancer(raw: str | Path) -> Table:
+    """Scikit-learn's copy of the Wisconsin diagnostic data; ``raw`` is not used.
+
+    >>> cells = breast_cancer("data/raw")
+    >>> cells.arrays["x"].shape, int(cells.arrays["y"].sum()), cells.names[0]
+    ((569, 30), 357, 'mean radius')
+    """
+    from sklearn.datasets import load_breast_cancer
+
+    data: Any = load_breast_cancer()
+    x, y = np.asarray(data.data, dtype=np.float64), np.asarray(data.target, dtype=np.int64)
+    return Table({"x": x, "y": y}, tuple(map(str, data.feature_names)))

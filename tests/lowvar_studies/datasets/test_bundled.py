@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from lowvar.errors import UserError
-from lowvar_studies.datasets import toy
+from lowvar_studies.datasets import bundled
 from lowvar_studies.datasets.catalogue import DATASETS
 from lowvar_studies.datasets.fetch import fetch
 from lowvar_studies.datasets.load import load
@@ -15,7 +15,7 @@ from lowvar_studies.datasets.prepare import prepare
 
 
 def drawn(seed=0, rows=100, test_rows=25, features=10, **more):
-    return toy.hlr("nowhere", seed=seed, rows=rows, test_rows=test_rows, features=features, **more)
+    return bundled.hlr("nowhere", seed=seed, rows=rows, test_rows=test_rows, features=features, **more)
 
 
 @pytest.mark.parametrize(
@@ -76,3 +76,10 @@ def test_hyperparameters_follow_their_priors():
     for values in (mu, logs):
         assert abs(values.mean()) < 5 / values.size**0.5
         assert abs((values**2).mean() - 1) < 5 * (2 / values.size) ** 0.5
+
+
+def test_breast_cancer_is_scikit_learns(tmp_path):
+    table = bundled.breast_cancer(tmp_path)
+    x, y = table.arrays["x"], table.arrays["y"]
+    assert (x.shape, x.dtype, y.dtype, len(set(table.names))) == ((569, 30), np.float64, np.int64, 30)
+    assert np.bincount(y).tolist() == [212, 357]
