@@ -17,14 +17,13 @@ from lowvar.vi import crossed as analysis
 from lowvar.vi.batches import reshuffled
 from lowvar.vi.descent import DescentState, descend
 from lowvar.vi.estimators.base import Estimator
-from lowvar.vi.estimators.shared import of_shared
 from lowvar.vi.fit import Fit, completed
 from lowvar.vi.gradient_errors import diagnose, first_batch, reference_points
 from lowvar.vi.guides.amortised import Amortised
 from lowvar.vi.guides.forms import inferred
 from lowvar.vi.models import problem_of, start_of, starts
 from lowvar.vi.record import Run
-from lowvar.vi.rows import of_batch
+from lowvar.vi.rows import of_batch, of_shared
 from lowvar.vi.run import engine as engines
 from lowvar.vi.run import programs
 from lowvar.vi.run.exact import ExactRun

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from lowvar.errors import UserError
+from lowvar.vi.batches import Noise, Plan, Sampler
 from lowvar.vi.estimators.base import Estimator, Oracles
 from lowvar.vi.rows import OfBatch, rows_of
-from lowvar.vi.sampler import Noise, Plan, Sampler
 
 
 class DescentState(NamedTuple):
@@ -149,7 +149,7 @@ def descend(estimator: Estimator, sampler: Sampler, optimizer) -> Descent:
 
     Args:
         estimator: from ``lowvar.vi.estimators``.
-        sampler: from ``lowvar.vi.sampler``.
+        sampler: from ``lowvar.vi.batches``.
         optimizer: an optax gradient transformation (JAX), or one of ``solvers.optimizer``.
 
     Raises:

@@ -14,10 +14,10 @@ from lowvar.core.gaussian import GAUSSIAN
 from lowvar.core.schema import at_most, read, within
 from lowvar.errors import UserError, unknown_name
 from lowvar.vi.estimators import GRADIENT
-from lowvar.vi.estimators.schedules import schedule_of
+from lowvar.vi.estimators.base import schedule_of
 from lowvar.vi.gain import Optimum
-from lowvar.vi.guides.amortised import BLOCK
-from lowvar.vi.guides.registry import GUIDES
+from lowvar.vi.guides.forms import BLOCK
+from lowvar.vi.guides.gaussian import GUIDES
 from lowvar.vi.run.settings import Settings
 from lowvar.vi.watched import Ended
 

@@ -8,7 +8,7 @@ from lowvar.core.generator import numpy_generator
 from lowvar.core.keys import named_key
 from lowvar.vi import psis
 from lowvar.vi.gain import Optimum, gain, response, to_optimum
-from lowvar.vi.guides.registry import GUIDES
+from lowvar.vi.guides.gaussian import GUIDES
 from lowvar.vi.other_modes import other_mode
 from lowvar.vi.stopping import fall_of, late_rise
 

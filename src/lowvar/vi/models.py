@@ -13,7 +13,6 @@ from lowvar.core.rows import in_files
 from lowvar.errors import UserError
 from lowvar.vi.guides.forms import from_autoguide
 from lowvar.vi.numpyro.model import from_numpyro
-from lowvar.vi.numpyro.streamed import from_files
 
 
 def problem_of(model, data, *, streams: bool = False, **start):
@@ -51,7 +50,11 @@ def problem_of(model, data, *, streams: bool = False, **start):
     if isinstance(data, Mapping):
         check_index(data)
     source, others = in_files(data) if streams else (None, {})
-    return from_numpyro(model, data, **start) if source is None else from_files(model, source, others, **start)
+    if source is None:
+        return from_numpyro(model, data, **start)
+    from lowvar.vi.numpyro.streamed import from_files
+
+    return from_files(model, source, others, **start)
 
 
 def start_of(model, init, seed: int) -> dict[str, Any]:

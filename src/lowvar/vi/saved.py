@@ -15,12 +15,10 @@ from lowvar.core.loop import Reached
 from lowvar.errors import UserError, one_line, require
 from lowvar.registry import label
 from lowvar.vi.gain import Optimum
-from lowvar.vi.guides.amortised import BLOCK, Amortised
-from lowvar.vi.guides.low_rank import LowRank
-from lowvar.vi.guides.registry import GUIDES
+from lowvar.vi.guides.forms import BLOCK
+from lowvar.vi.guides.gaussian import GUIDES, LowRank, is_amortised
 from lowvar.vi.header import Header, descent, digest, header
 from lowvar.vi.models import holds_data, problem_of, start_of, starts
-from lowvar.vi.numpyro.streamed import Streamed
 from lowvar.vi.record import Run
 from lowvar.vi.run.settings import Method
 
@@ -125,7 +123,7 @@ def _content(fit) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     problem, run = fit.problem, fit.run
     if problem.guide.name not in GUIDES and not problem.guide.amortised:
         raise UserError(f"{problem.name}: a fit with a guide of your own cannot be saved or pickled; keep fit.params")
-    if isinstance(problem, Streamed):
+    if not problem.in_memory:
         raise UserError(
             f"{problem.name}: a fit whose rows are in files cannot be saved or pickled: keep fit.params, from which "
             "init= starts"
@@ -225,7 +223,7 @@ def _content_of(where: str, arrays, about, model, data, guide, estimator, own):
     """See ``read``; ``where`` names the file in messages."""
     head = header(where, about, arrays)
     amortised = head.guide.guide == BLOCK
-    if amortised != isinstance(guide, Amortised):
+    if amortised != is_amortised(guide):
         needed = "the file does not hold the function of its guide: give guide=lowvar.Amortised(function, params)"
         raise UserError(f"{where}: {needed if amortised else 'the file holds its guide: leave guide out'}")
     if holds_data(model) != (head.backend == "torch"):

@@ -15,7 +15,7 @@ from lowvar.core.optimizers import OPTIMIZERS
 from lowvar.errors import UserError, check_known, one_line, positive, unknown_name, whole
 from lowvar.registry import label
 from lowvar.vi.estimators import GRADIENT, OWN
-from lowvar.vi.estimators.schedules import schedule_of
+from lowvar.vi.estimators.base import schedule_of
 from lowvar.vi.run.settings import Method, Settings
 
 BATCH = 100  # default batch size, see `batch_of`

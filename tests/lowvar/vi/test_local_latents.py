@@ -16,14 +16,13 @@ from lowvar.core.keys import named_key
 from lowvar.core.optimizers import optimizer
 from lowvar.core.row_adam import row_adam
 from lowvar.errors import UserError
-from lowvar.vi.batches import iid, reshuffled
+from lowvar.vi.batches import Noise, iid, reshuffled, sampler
 from lowvar.vi.descent import descend
 from lowvar.vi.estimators import GRADIENT
-from lowvar.vi.guides.guide import MeanField
+from lowvar.vi.guides.gaussian import MeanField
 from lowvar.vi.numpyro.model import from_numpyro
 from lowvar.vi.rows import Rows
 from lowvar.vi.run.methods import descents
-from lowvar.vi.sampler import Noise, sampler
 from lowvar.vi.settings import check_by_row, check_transformation, depends_on_batch, solver_of
 
 LOCAL = "naive", "stl", "cv", "joint_svrg", "joint_adaptive"

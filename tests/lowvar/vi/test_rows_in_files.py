@@ -18,12 +18,12 @@ from lowvar.core.gaussian import GAUSSIAN
 from lowvar.core.generator import numpy_generator
 from lowvar.core.windows import windows
 from lowvar.vi import psis
+from lowvar.vi.batches import Noise
 from lowvar.vi.fit import starts
 from lowvar.vi.models import problem_of
 from lowvar.vi.numpyro import streamed as numpyro_streamed
 from lowvar.vi.own_loop import estimator as make_estimator
 from lowvar.vi.run import engine as engines
-from lowvar.vi.sampler import Noise
 
 N, SIZE = 530, 50
 DATA = made_data(n=N)

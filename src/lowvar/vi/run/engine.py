@@ -20,14 +20,13 @@ from lowvar.core.keys import named_key
 from lowvar.core.loop import ArrayEngine, geometric
 from lowvar.core.optimizers import answer
 from lowvar.errors import UserError
-from lowvar.vi.batches import BATCHES
+from lowvar.vi.batches import BATCHES, sampler
 from lowvar.vi.estimators.following import following
 from lowvar.vi.gradient_errors import measurer
 from lowvar.vi.rows import of_batch
 from lowvar.vi.run import programs
 from lowvar.vi.run.methods import descents, make_estimator, make_solver
 from lowvar.vi.run.pilot import with_pilot
-from lowvar.vi.sampler import sampler
 
 _READ = 2**22  # bytes of a table, above which mapped runs would read more than caches hold
 _SHARE = 0.8  # of the memory, for tables

@@ -2,7 +2,7 @@
 
 import jax
 
-from lowvar.core.compiled import compiled
+from lowvar.core.jax import compiled
 from lowvar.vi.run.programs import draw, draw_one, noise_axes
 
 

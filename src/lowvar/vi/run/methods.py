@@ -8,9 +8,8 @@ from lowvar.core.optimizers import optimizer
 from lowvar.errors import UserError, kind_of
 from lowvar.vi.descent import descend
 from lowvar.vi.estimators import GRADIENT, OWN
-from lowvar.vi.estimators.amortised import amortised
 from lowvar.vi.estimators.base import Estimator
-from lowvar.vi.rows import rows_of
+from lowvar.vi.rows import amortised, rows_of
 
 
 def make_solver(method, spec, problem, sampler):

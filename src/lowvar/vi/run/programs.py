@@ -4,7 +4,7 @@ import importlib
 
 import jax
 
-from lowvar.vi.sampler import Noise, Plan
+from lowvar.vi.batches import Noise, Plan
 
 NOISE = Noise(index=0, weight=None, rows=None, eps=0, position=None)
 _PLAN = Plan(index=0, weight=None, rows=None, key=0, position=None)

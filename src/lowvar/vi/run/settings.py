@@ -6,7 +6,7 @@ from typing import Any
 
 from lowvar.errors import UserError
 from lowvar.registry import label
-from lowvar.vi.estimators.schedules import Schedule
+from lowvar.vi.estimators.base import Schedule
 
 
 @dataclass(frozen=True)
