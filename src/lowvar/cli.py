@@ -191,7 +191,7 @@ _LISTS: dict[str, tuple[Callable[[], list[str]], Callable[[], list[str]] | None]
     "estimators": (listed("lowvar.vi.estimators", "GRADIENT"), _estimators),
     "searches": (listed("lowvar.search.solvers", "SEARCH"), None),
     "integrators": (listed("lowvar.integrals", "INTEGRAL"), None),
-    "guides": (listed("lowvar.vi.guides.registry", "GUIDES"), None),
+    "guides": (listed("lowvar.vi.guides.gaussian", "GUIDES"), None),
     "optimizers": (listed("lowvar.core.optimizers", "OPTIMIZERS"), None),
     "backends": (listed("lowvar.core.backend", "BACKENDS"), None),
 }

@@ -46,26 +46,26 @@ GRADIENTS = [
     ("mlmc_optimal.py", "np.where(t == 0, 1.0, 2.0)", "np.where(t == 0, 1.0, 1.0)", f"{OS}:optimal"),
     ("within.py", "inside = (z > self.low) & (z < self.high)", "inside = z < self.high", f"{GS}:mlmc_prox"),
     ("within.py", "self.radius / norm * across", "across", f"{GS}:mlmc_prox"),
-    ("schedules.py", "self.beta ** (t // self.r)", "self.beta ** (t / self.r)", f"{OS}:schedules"),
-    ("schedules.py", "self.eta(max(t - 1, 0))", "self.eta(t)", "schedules.py"),
-    ("schedules.py", "left = (1 - t / self.r) / self.beta", "left = 1 - t / self.r", f"{OS}:schedules"),
+    ("estimators/base.py", "self.beta ** (t // self.r)", "self.beta ** (t / self.r)", f"{OS}:schedules"),
+    ("estimators/base.py", "self.eta(max(t - 1, 0))", "self.eta(t)", "estimators/base.py"),
+    ("estimators/base.py", "left = (1 - t / self.r) / self.beta", "left = 1 - t / self.r", f"{OS}:schedules"),
     ("variational.py", "return {block: model[block] - entropy[block] for block in model}", "return {block: model[block] - 0.98 * entropy[block] for block in model}", f"{GS}:naive"),
     ("linear.py", "self.N * back(weight[:, None] * self.link.curvature(a, t, index), index) + prior_hvp", "self.N * back(weight[:, None] * self.link.curvature(a, t, index), index)", f"{GS}:cv"),
-    ("estimators/amortised.py", "counted = rows.by_row(problem.N * noise.weight)", "counted = rows.by_row(0.98 * problem.N * noise.weight)", "test_amortised.py:elbo"),
+    ("vi/rows.py", "counted = rows.by_row(problem.N * noise.weight)", "counted = rows.by_row(0.98 * problem.N * noise.weight)", "test_amortised.py:elbo"),
 ]
 
 GUIDES = [
-    ("densities.py", "jacobian = onto.log_abs_det_jacobian(point, value)", 'jacobian = onto.log_abs_det_jacobian(point, value) * (site["fn"].event_dim == 0)', f"{AF}:jacobians"),
-    ("densities.py", 'site["scale"] * (rows / self.N)', 'site["scale"]', "test_local_latents.py:gradient"),
+    ("numpyro/trace.py", "jacobian = onto.log_abs_det_jacobian(point, value)", 'jacobian = onto.log_abs_det_jacobian(point, value) * (site["fn"].event_dim == 0)', f"{AF}:jacobians"),
+    ("numpyro/trace.py", 'site["scale"] * (rows / self.N)', 'site["scale"]', "test_local_latents.py:gradient"),
     ("pyro.py", "self.jacobian + transform.log_abs_det_jacobian(z, msg[\"value\"]).sum()", "self.jacobian", f"{AF}:pyro"),
-    ("guide.py", "self._noisy(-self.whitened(params, eps) /", "self._noisy(-0.98 * self.whitened(params, eps) /", "test_gaussian_guides.py:derivatives"),
-    ("guide.py", "0.5 * self._count * (1 + np.log(2 * np.pi))", "0.5 * self.dim * (1 + np.log(2 * np.pi))", "test_gaussian_guides.py:derivatives"),
-    ("guide.py", "second[block] - entropy[block]", "second[block]", "test_guides.py:joint_adaptive"),
-    ("triangular.py", "xp.sqrt(1 + xp.sum(U * U, axis=1))", "1 + xp.sum(U * U, axis=1)", "test_gaussian_guides.py:derivatives"),
-    ("triangular.py", "columns[part][None, :], k=-1)", "columns[part][None, :], k=0)", "test_guides.py:joint_adaptive"),
-    ("low_rank.py", "super().entropy(params) + 0.5 *", "super().entropy(params) + 0.49 *", "test_gaussian_guides.py:derivatives"),
-    ("low_rank.py", "return u - W @ (self._inner(W) @ (u @ W))", "return u - 0.98 * W @ (self._inner(W) @ (u @ W))", "test_gaussian_guides.py:derivatives"),
-    ("low_rank.py", "log_sigma - 0.5 * np.log1p((W * W).sum(1))", "log_sigma", "test_gaussian_guides.py:start"),
+    ("guides/gaussian.py", "self._noisy(-self.whitened(params, eps) /", "self._noisy(-0.98 * self.whitened(params, eps) /", "test_gaussian_guides.py:derivatives"),
+    ("guides/gaussian.py", "0.5 * self._count * (1 + np.log(2 * np.pi))", "0.5 * self.dim * (1 + np.log(2 * np.pi))", "test_gaussian_guides.py:derivatives"),
+    ("guides/gaussian.py", "second[block] - entropy[block]", "second[block]", "test_guides.py:joint_adaptive"),
+    ("guides/gaussian.py", "xp.sqrt(1 + xp.sum(U * U, axis=1))", "1 + xp.sum(U * U, axis=1)", "test_gaussian_guides.py:derivatives"),
+    ("guides/gaussian.py", "columns[part][None, :], k=-1)", "columns[part][None, :], k=0)", "test_guides.py:joint_adaptive"),
+    ("guides/gaussian.py", "super().entropy(params) + 0.5 *", "super().entropy(params) + 0.49 *", "test_gaussian_guides.py:derivatives"),
+    ("guides/gaussian.py", "return u - W @ (self._inner(W) @ (u @ W))", "return u - 0.98 * W @ (self._inner(W) @ (u @ W))", "test_gaussian_guides.py:derivatives"),
+    ("guides/gaussian.py", "log_sigma - 0.5 * np.log1p((W * W).sum(1))", "log_sigma", "test_gaussian_guides.py:start"),
 ]
 
 SEARCHES = [
@@ -130,13 +130,13 @@ OPTIMISERS = [
 ]
 
 NOISE = [
-    ("batches.py", "jax.random.randint(key, (steps, size), 0, N, jnp.int32)", "jax.random.randint(key, (steps, size), 0, N - 1, jnp.int32)", "test_noise.py:iid"),
-    ("sampler.py", "rows[:, None], 1 / rows[:, None], 0)", "rows[:, None], 1 / size, 0)", "test_noise.py:epoch"),
+    ("vi/batches.py", "jax.random.randint(key, (steps, size), 0, N, jnp.int32)", "jax.random.randint(key, (steps, size), 0, N - 1, jnp.int32)", "test_noise.py:iid"),
+    ("vi/batches.py", "rows[:, None], 1 / rows[:, None], 0)", "rows[:, None], 1 / size, 0)", "test_noise.py:epoch"),
     ("core/gaussian.py", "jnp.concatenate([half, -half])", "jnp.concatenate([half, -0.98 * half])", "test_noise.py:antithetic"),
     ("core/gaussian.py", "length = jnp.sqrt(jnp.sum(columns * columns, axis=-2))", "length = jnp.full((blocks, size), dim**0.5, dtype)", "test_gaussian.py"),
     ("core/gaussian.py", "(tail + 0.5) * 2.0**-32", "(tail + 0.5) * 2.0**-31.9", "test_gaussian.py"),
-    ("sobol.py", "return points(numbers, particles, words[count])", "return points(numbers, particles, 0 * words[count])", "test_gaussian.py"),
-    ("permutation.py", "_ROUNDS = 12", "_ROUNDS = 2", "test_permutation.py"),
+    ("core/gaussian.py", "return points(numbers, particles, words[count])", "return points(numbers, particles, 0 * words[count])", "test_gaussian.py"),
+    ("vi/batches.py", "_ROUNDS = 12", "_ROUNDS = 2", "test_permutation.py"),
     ("tempered.py", "state.logdensity - log_proposal(state.position)", "state.logdensity", "test_integral_samplers.py:tempered"),
 ]
 

@@ -45,9 +45,8 @@ def test_example_keeps_the_contract(worked):
 @pytest.mark.parametrize(("coefficient", "name"), [pytest.param(0.0, "naive", marks=pytest.mark.long), (1.0, "cv")])
 def test_example_has_the_ends_that_it_says(worked, coefficient, name):
     from lowvar.testing.enumerable import epoch_noise, flat, params, problem
-    from lowvar.vi.batches import reshuffled
+    from lowvar.vi.batches import Noise, reshuffled
     from lowvar.vi.estimators import GRADIENT
-    from lowvar.vi.sampler import Noise
 
     p, gradients = problem(), []
     noise = Noise(*(part[0] for part in epoch_noise(p, reshuffled(p.N, 3), 0)))

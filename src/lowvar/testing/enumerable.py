@@ -12,13 +12,12 @@ from lowvar.core import backend as backends
 from lowvar.core.gaussian import independent
 from lowvar.core.keys import named_key
 from lowvar.core.optimizers import optimizer
-from lowvar.vi.batches import reshuffled
+from lowvar.vi.batches import Noise, reshuffled, sampler
 from lowvar.vi.descent import descend
 from lowvar.vi.designs import Dense
 from lowvar.vi.estimators import GRADIENT
 from lowvar.vi.linear import linear, standard_normal
 from lowvar.vi.links import Bernoulli
-from lowvar.vi.sampler import Noise, sampler
 from lowvar.vi.variational import VariationalProblem
 
 N, DIM, BATCH = 7, 2, 3  # the last batch of an epoch is short

@@ -29,12 +29,11 @@ from lowvar.testing.enumerable import (  # fmt: skip
     problem,
     run,
 )
-from lowvar.vi.batches import iid, reshuffled
+from lowvar.vi.batches import Noise, iid, reshuffled, sampler
 from lowvar.vi.descent import descend
 from lowvar.vi.estimators import GRADIENT
 from lowvar.vi.run import engine
 from lowvar.vi.run.settings import Method, Settings
-from lowvar.vi.sampler import Noise, sampler
 
 
 def operations(compiled):

@@ -20,7 +20,7 @@ import numpy as np
 from lowvar.core.gaussian import GAUSSIAN
 from lowvar.core.intervals import mean_interval, ratio_interval
 from lowvar.core.keys import named_key
-from lowvar.vi.sampler import Noise
+from lowvar.vi.batches import Noise
 
 SOURCES = ("subsampling", "monte_carlo", "interaction")
 _CHUNK, _VALUES = 64, 2**23  # most cells of a design evaluated at once, and most values of their gradients

@@ -14,11 +14,10 @@ import numpy as np
 
 from lowvar.core.optimizers import optimizer
 from lowvar.errors import UserError, kind_of
+from lowvar.vi.batches import Noise, Plan, Sampler
 from lowvar.vi.estimators import GRADIENT, OWN
-from lowvar.vi.estimators.amortised import amortised
 from lowvar.vi.estimators.base import Estimator, Oracles
-from lowvar.vi.rows import OfBatch, rows_of
-from lowvar.vi.sampler import Noise, Plan, Sampler
+from lowvar.vi.rows import OfBatch, amortised, rows_of
 
 
 class DescentState(NamedTuple):
@@ -157,7 +156,7 @@ def descend(estimator: Estimator, sampler: Sampler, optimizer) -> Descent:
 
     Args:
         estimator: from ``lowvar.vi.estimators``.
-        sampler: from ``lowvar.vi.sampler``.
+        sampler: from ``lowvar.vi.batches``.
         optimizer: an optax gradient transformation (JAX), or one of ``solvers.optimizer``.
 
     Raises:

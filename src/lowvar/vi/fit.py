@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -21,7 +21,6 @@ from lowvar.vi import saved
 from lowvar.vi.devices import divided
 from lowvar.vi.estimators import GRADIENT
 from lowvar.vi.estimators.base import Estimator
-from lowvar.vi.guides.amortised import Amortised
 from lowvar.vi.judgement import LEAST, Optimum, judged, noisy_of
 from lowvar.vi.run import engine as engines
 from lowvar.vi.run.settings import Method
@@ -38,6 +37,9 @@ from lowvar.vi.settings import (
     starts,
 )
 from lowvar.vi.summary import summary as table_of
+
+if TYPE_CHECKING:
+    from lowvar.vi.guides.amortised import Amortised
 
 _COSTLY = "each draw is a pass over all rows; set khat_samples to compute it"
 
@@ -275,7 +277,7 @@ def fit(
     model: Any,
     data: Mapping[str, Any] | None = None,
     *,
-    guide: str | Amortised | Callable[..., Any] | Mapping[str, Any] = "mean_field",
+    guide: "str | Amortised | Callable[..., Any] | Mapping[str, Any]" = "mean_field",
     estimator: str | Callable[..., Estimator] | None = None,
     optimizer: str | optax.GradientTransformation = "adam",
     step_size: float | Callable[[Any], Any] | None = None,
@@ -312,7 +314,7 @@ def fit(
             params)``: the means and scales of latent sites in the data plate are a function of the row's data.
             NumPyro's ``AutoNormal``, ``AutoMultivariateNormal`` and ``AutoLowRankMultivariateNormal``, the classes or
             guides of this model, stand for the first, the second and the last, their ``init_loc_fn`` for ``init``. Or a
-            factory ``(dim, backend, noiseless, sites, **options) -> lowvar.vi.guides.guide.Gaussian`` of your own.
+            factory ``(dim, backend, noiseless, sites, **options) -> lowvar.vi.guides.gaussian.Gaussian`` of your own.
         estimator: the gradient estimator, by name (``lowvar list estimators``), as ``"module:function"``, or as a
             factory ``(problem, batches, **options) -> Estimator`` of your own, see docs/adding-an-estimator.md. If not
             given, ``joint_adaptive``, which docs/design-notes.md compares with others; ``naive`` for a fit of less than
@@ -496,7 +498,7 @@ def load(
     model: Any,
     data: Mapping[str, Any] | None = None,
     *,
-    guide: Amortised | None = None,
+    guide: "Amortised | None" = None,
     estimator: Callable | str | None = None,
     optimizer: Any = None,
     step_size: Callable | None = None,

@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from lowvar.core.gaussian import GAUSSIAN
-from lowvar.core.sobol import MAX_DIM
+from lowvar.core.gaussian import GAUSSIAN, MAX_DIM
 
 _SCRAMBLES = 8  # independent replicates of the reference, for its error
 _APART = 2**31 - 1  # folded into keys, to separate measurements from the run

@@ -10,12 +10,11 @@ from numpyro.primitives import mutable
 
 from lowvar.core.gaussian import GAUSSIAN
 from lowvar.errors import UserError, check_known, whole
-from lowvar.vi.batches import reshuffled
+from lowvar.vi.batches import Noise, reshuffled
 from lowvar.vi.estimators.base import Estimator
 from lowvar.vi.guides import forms as guide_forms
 from lowvar.vi.own_loop import estimator as make_estimator
 from lowvar.vi.own_loop import problem as make_problem
-from lowvar.vi.sampler import Noise
 from lowvar.vi.settings import DEFAULT, batch_of
 
 _STATE = "lowvar"  # name of the mutable site with the estimator's memory

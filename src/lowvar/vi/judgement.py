@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lowvar.core.keys import named_key, numpy_generator
-from lowvar.vi.guides.registry import GUIDES
+from lowvar.vi.guides.gaussian import GUIDES
 from lowvar.vi.rows import of_batch
 from lowvar.vi.variational import prior_of
 

@@ -9,11 +9,10 @@ import numpy as np
 
 from lowvar.core.gaussian import GAUSSIAN
 from lowvar.errors import UserError, check_known, whole
-from lowvar.vi.batches import BATCHES, Batches
+from lowvar.vi.batches import BATCHES, Batches, Noise
 from lowvar.vi.descent import make_estimator
 from lowvar.vi.estimators.base import Estimator
 from lowvar.vi.run.settings import Method
-from lowvar.vi.sampler import Noise
 from lowvar.vi.settings import batch_of, check_estimator, problem_of, start_of
 
 

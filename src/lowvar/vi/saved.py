@@ -21,12 +21,10 @@ from lowvar.core.schema import at_most, within
 from lowvar.errors import UserError, one_line, require, unknown_name
 from lowvar.registry import label
 from lowvar.vi.estimators import GRADIENT
-from lowvar.vi.estimators.schedules import schedule_of
-from lowvar.vi.guides.amortised import BLOCK, Amortised
-from lowvar.vi.guides.low_rank import LowRank
-from lowvar.vi.guides.registry import GUIDES
+from lowvar.vi.estimators.base import schedule_of
+from lowvar.vi.guides.forms import BLOCK
+from lowvar.vi.guides.gaussian import GUIDES, LowRank, is_amortised
 from lowvar.vi.judgement import Optimum
-from lowvar.vi.numpyro.streamed import Streamed
 from lowvar.vi.run import engine as engines
 from lowvar.vi.run.settings import Method, Settings
 from lowvar.vi.run.watched import Ended, Reached, Run
@@ -313,7 +311,7 @@ def _content(fit) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     problem, run = fit.problem, fit.run
     if problem.guide.name not in GUIDES and not problem.guide.amortised:
         raise UserError(f"{problem.name}: a fit with a guide of your own cannot be saved or pickled; keep fit.params")
-    if isinstance(problem, Streamed):
+    if not problem.in_memory:
         raise UserError(
             f"{problem.name}: a fit whose rows are in files cannot be saved or pickled: keep fit.params, from which "
             "init= starts"
@@ -413,7 +411,7 @@ def _content_of(where: str, arrays, about, model, data, guide, estimator, own):
     """See ``read``; ``where`` names the file in messages."""
     head = header(where, about, arrays)
     amortised = head.guide.guide == BLOCK
-    if amortised != isinstance(guide, Amortised):
+    if amortised != is_amortised(guide):
         needed = "the file does not hold the function of its guide: give guide=lowvar.Amortised(function, params)"
         raise UserError(f"{where}: {needed if amortised else 'the file holds its guide: leave guide out'}")
     if holds_data(model) != (head.backend == "torch"):

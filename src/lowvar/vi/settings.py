@@ -18,10 +18,9 @@ from lowvar.core.rows import in_files
 from lowvar.errors import UserError, check_known, one_line, positive, unknown_name, whole
 from lowvar.registry import label
 from lowvar.vi.estimators import GRADIENT, OWN
-from lowvar.vi.estimators.schedules import schedule_of
+from lowvar.vi.estimators.base import schedule_of
 from lowvar.vi.guides.forms import from_autoguide
 from lowvar.vi.numpyro.model import from_numpyro
-from lowvar.vi.numpyro.streamed import from_files
 from lowvar.vi.run.settings import Method, Settings
 
 
@@ -62,7 +61,11 @@ def problem_of(model, data, *, streams: bool = False, **start):
 
         check_index(data)
     source, others = in_files(data) if streams else (None, {})
-    return from_numpyro(model, data, **start) if source is None else from_files(model, source, others, **start)
+    if source is None:
+        return from_numpyro(model, data, **start)
+    from lowvar.vi.numpyro.streamed import from_files
+
+    return from_files(model, source, others, **start)
 
 
 def start_of(model, init, seed: int) -> dict[str, Any]:

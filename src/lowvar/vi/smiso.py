@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lowvar.errors import UserError, check_known
+from lowvar.vi.batches import Noise, Plan, Sampler
 from lowvar.vi.estimators.base import Oracles
-from lowvar.vi.sampler import Noise, Plan, Sampler
 
 TABLES = ("rows", "batches")
 
@@ -135,7 +135,7 @@ def smiso(problem, sampler: Sampler, step_size, alpha: float = 0.9, table: str |
 
     Args:
         problem: an ``Objective``.
-        sampler: from ``lowvar.vi.sampler``, with batches that cover an epoch.
+        sampler: from ``lowvar.vi.batches``, with batches that cover an epoch.
         step_size: ``gamma``.
         alpha: weight of the new term in an iterate; 1 is MISO without averaging.
         table: ``"rows"`` (``N`` iterates), or ``"batches"`` (``ceil(N / B)``; needs fixed batches, and is the

@@ -13,7 +13,7 @@ import numpy as np
 
 from lowvar.core.backend import Backend
 from lowvar.errors import UserError
-from lowvar.vi.guides.guide import Gaussian, MeanField, initial_params
+from lowvar.vi.guides.gaussian import Gaussian, MeanField, initial_params
 
 _CHUNK = 1024  # maximum number of data rows in a chunk of a full pass
 _GROUP = 64  # particles of an ELBO evaluated at once, where each call has overhead

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lowvar.errors import UserError
-from lowvar.vi.guides.guide import Gaussian
+from lowvar.vi.guides.gaussian import Gaussian
 from lowvar.vi.variational import VariationalProblem
 
 

@@ -90,7 +90,7 @@ def _sources(values: Any) -> dict[str, str]:
     from lowvar.integrals import INTEGRAL
     from lowvar.search.solvers import SEARCH
     from lowvar.vi.estimators import GRADIENT, OWN
-    from lowvar.vi.guides.registry import GUIDES
+    from lowvar.vi.guides.gaussian import GUIDES
     from lowvar_studies.functions.catalogue import FUNCTIONS
     from lowvar_studies.integrals.catalogue import PROBLEMS
     from lowvar_studies.models.catalogue import MODELS

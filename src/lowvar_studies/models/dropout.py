@@ -37,7 +37,7 @@ class DropoutProblem:
         E f~ = logsumexp(a) - a_y + sigma^2 / 2 sum_j x_j^2 w_j' H w_j.
 
     All gradients are analytic. Parameters are ``{"w": (K D,)}``, the concatenated rows of ``w``.
-    Noise is a ``lowvar.vi.sampler.Noise``, or any object with its ``index``, ``weight`` and ``eps``.
+    Noise is a ``lowvar.vi.batches.Noise``, or any object with its ``index``, ``weight`` and ``eps``.
 
     Attributes:
         name: name in reports.

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import qmc
 
-from lowvar.core.gaussian import GAUSSIAN, orthogonal, rqmc
-from lowvar.core.sobol import directions, points, scrambled
+from lowvar.core.gaussian import GAUSSIAN, directions, orthogonal, points, rqmc, scrambled
 from lowvar.errors import UserError
 
 SCHEMES = sorted(GAUSSIAN)

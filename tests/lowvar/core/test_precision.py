@@ -8,7 +8,7 @@ import numpyro.distributions as dist
 import pytest
 
 import lowvar
-from lowvar.core.precision import rounded
+from lowvar.core.rows import rounded
 from lowvar.errors import UserError
 
 RNG = np.random.default_rng(0)

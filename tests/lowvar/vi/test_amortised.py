@@ -12,11 +12,10 @@ import pytest
 
 import lowvar
 from lowvar.errors import UserError
-from lowvar.vi.batches import reshuffled
+from lowvar.vi.batches import Noise, reshuffled
 from lowvar.vi.descent import make_estimator
 from lowvar.vi.numpyro.model import from_numpyro
 from lowvar.vi.run.settings import Method
-from lowvar.vi.sampler import Noise
 
 RNG = np.random.default_rng(0)
 LOADING, NOISE, N = np.array([1.0, -0.5, 2.0]), 0.8, 120

@@ -13,11 +13,10 @@ from lowvar.core.gaussian import independent
 from lowvar.core.keys import named_key
 from lowvar.core.optimizers import optimizer
 from lowvar.vi import crossed as D
-from lowvar.vi.batches import iid, reshuffled
+from lowvar.vi.batches import Noise, iid, reshuffled, sampler
 from lowvar.vi.descent import descend
 from lowvar.vi.estimators import GRADIENT
 from lowvar.vi.numpyro.model import from_numpyro
-from lowvar.vi.sampler import Noise, sampler
 from lowvar_studies.models.logistic_regression import problem as logistic_regression
 
 N = 5

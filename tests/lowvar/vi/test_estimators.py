@@ -9,12 +9,11 @@ from lowvar.core.optimizers import optimizer
 from lowvar.errors import UserError
 from lowvar.testing.enumerable import costly, estimates, exact_gradient, flat, grid, params, problem, run
 from lowvar.testing.estimators import EstimatorContract
-from lowvar.vi.batches import fixed, iid, reshuffled
+from lowvar.vi.batches import fixed, iid, reshuffled, sampler
 from lowvar.vi.descent import descend
 from lowvar.vi.estimators import GRADIENT
 from lowvar.vi.run import engine
 from lowvar.vi.run.settings import Method
-from lowvar.vi.sampler import sampler
 
 
 def test_a_backend_that_is_not_supported_is_refused(monkeypatch):

@@ -231,9 +231,8 @@ def test_draws_give_the_elbo_and_the_importance_weights():
 @pytest.mark.long
 def test_with_all_rows_in_a_batch_the_default_needs_no_full_pass():
     from lowvar.core.gaussian import GAUSSIAN
-    from lowvar.vi.batches import reshuffled
+    from lowvar.vi.batches import reshuffled, sampler
     from lowvar.vi.estimators import GRADIENT
-    from lowvar.vi.sampler import sampler
 
     with jax.enable_x64(True):
         problem, batches = from_numpyro(moving, FAR), reshuffled(N, N)
@@ -357,9 +356,8 @@ def test_a_wide_row_counts_for_several_in_a_pass(width, rows):
 def test_the_adaptive_coefficients_save_what_a_bad_control_spoils():
     """With a snapshot far off joint_svrg is much worse than naive; the adaptive one is not, and as good with a near one."""
     from lowvar.core.gaussian import independent
-    from lowvar.vi.batches import reshuffled
+    from lowvar.vi.batches import reshuffled, sampler
     from lowvar.vi.estimators import GRADIENT
-    from lowvar.vi.sampler import sampler
 
     problem, batches = from_numpyro(moving, FAR), reshuffled(N, 20)
     draw = sampler(batches, independent(), 2, np.float64)

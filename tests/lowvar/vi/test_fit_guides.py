@@ -12,7 +12,7 @@ import pytest
 
 import lowvar
 from lowvar.errors import UserError
-from lowvar.vi.guides.guide import MeanField
+from lowvar.vi.guides.gaussian import MeanField
 from lowvar.vi.numpyro.model import from_numpyro
 
 RNG = np.random.default_rng(0)

@@ -16,7 +16,7 @@ from short_fits import QUICK, N, assert_equal, fitted, regression
 
 import lowvar
 from lowvar.errors import UserError
-from lowvar.vi.estimators.schedules import schedule
+from lowvar.vi.estimators.base import schedule
 from lowvar.vi.judgement import fall_of, late_rise
 from lowvar.vi.numpyro.trace import prototype
 
@@ -111,7 +111,7 @@ def test_a_changed_global_of_the_model_is_seen():
 
 
 def test_equal_programs_are_shared_and_others_are_not(compilations):
-    from lowvar.core.compiled import compiled
+    from lowvar.core.jax import compiled
 
     def of(array, number):
         return compiled(lambda x: jnp.sum(jax.nn.relu(x) * array) + jnp.where(x.sum() > 0, number, 0 * x.sum()))

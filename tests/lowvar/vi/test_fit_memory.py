@@ -44,9 +44,8 @@ def test_decompose_uses_the_memory_of_the_fit(on_the_way, own):
 def test_the_variance_is_that_of_the_next_step(on_the_way, own):
     """Against draws of its gradient, with the state that the fit ended in."""
     from lowvar.core.gaussian import independent
-    from lowvar.vi.batches import reshuffled
+    from lowvar.vi.batches import reshuffled, sampler
     from lowvar.vi.estimators import GRADIENT
-    from lowvar.vi.sampler import sampler
 
     batches = reshuffled(N, 20)
     _, fit = on_the_way

@@ -8,7 +8,7 @@ import pytest
 from lowvar.core import backend as backends
 from lowvar.errors import UserError
 from lowvar.testing.enumerable import guide_params
-from lowvar.vi.guides.registry import GUIDES, family
+from lowvar.vi.guides.gaussian import GUIDES, family
 
 DIM = 5
 RNG = np.random.default_rng(0)

@@ -9,11 +9,10 @@ from lowvar.core.gaussian import independent
 from lowvar.core.optimizers import optimizer
 from lowvar.errors import UserError
 from lowvar.testing.enumerable import BATCH, DIM, N, epoch_noise, estimates, flat, grid, params, problem, quadratic, run
-from lowvar.vi.batches import iid, reshuffled
+from lowvar.vi.batches import Noise, iid, reshuffled, sampler
 from lowvar.vi.descent import descend
 from lowvar.vi.estimators import GRADIENT
 from lowvar.vi.estimators import inc as module
-from lowvar.vi.sampler import Noise, sampler
 from lowvar.vi.variational import VariationalProblem
 
 MU = slice(0, DIM)

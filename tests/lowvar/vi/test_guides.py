@@ -12,7 +12,7 @@ from lowvar.testing.enumerable import enumerated_mean, guide_params, quadrature_
 from lowvar.testing.enumerable import problem as mean_field_problem
 from lowvar.vi.batches import iid
 from lowvar.vi.estimators import GRADIENT
-from lowvar.vi.guides.registry import GUIDES, with_guide
+from lowvar.vi.guides.gaussian import GUIDES, with_guide
 
 MAIN = ("naive", "stl", "cv", "joint", "joint_svrg", "joint_adaptive", "joint_current")
 OTHERS = ("inc", "ensemble", "full_naive", "full_cv")

@@ -7,13 +7,12 @@ import pytest
 
 from lowvar.core.backend import get
 from lowvar.core.optimizers import optimizer
-from lowvar.vi.batches import reshuffled
+from lowvar.vi.batches import Noise, reshuffled
 from lowvar.vi.descent import descend
 from lowvar.vi.designs import Affine, Dense, Grouped, Pairs
 from lowvar.vi.estimators import GRADIENT
 from lowvar.vi.linear import linear, standard_normal
 from lowvar.vi.links import Bernoulli, Categorical
-from lowvar.vi.sampler import Noise
 
 N, OPS, RNG = 6, get("jax"), np.random.default_rng(3)
 X = jnp.asarray(RNG.normal(size=(N, 2)))
@@ -108,6 +107,6 @@ def test_control_has_mean_zero(design, name):
 
 def _sampler(batches, problem):
     from lowvar.core.gaussian import independent
-    from lowvar.vi.sampler import sampler
+    from lowvar.vi.batches import sampler
 
     return sampler(batches, independent(), problem.dim, problem.dtype)

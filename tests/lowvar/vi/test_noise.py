@@ -7,8 +7,7 @@ import pytest
 from lowvar.core.gaussian import antithetic, independent
 from lowvar.core.keys import _folded_in, named_key
 from lowvar.errors import UserError
-from lowvar.vi.batches import iid, reshuffled
-from lowvar.vi.sampler import sampler
+from lowvar.vi.batches import iid, reshuffled, sampler
 
 
 @pytest.mark.parametrize(

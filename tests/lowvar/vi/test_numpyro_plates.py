@@ -12,8 +12,7 @@ from numpyro.infer.util import potential_energy
 
 import lowvar
 from lowvar.errors import UserError
-from lowvar.vi.numpyro.model import from_numpyro
-from lowvar.vi.numpyro.plate import data_plate
+from lowvar.vi.numpyro.model import data_plate, from_numpyro
 from lowvar.vi.numpyro.trace import AllRows, prototype
 
 RNG = np.random.default_rng(0)

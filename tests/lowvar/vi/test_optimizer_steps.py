@@ -9,11 +9,10 @@ from lowvar.core import backend as backends
 from lowvar.core.gaussian import independent
 from lowvar.core.optimizers import optimizer, row_adam
 from lowvar.testing.enumerable import data, epoch_noise, params, problem
-from lowvar.vi.batches import fixed, reshuffled
+from lowvar.vi.batches import fixed, reshuffled, sampler
+from lowvar.vi.estimators.base import Schedule
 from lowvar.vi.estimators.mlmc_optimal import allocated
-from lowvar.vi.estimators.schedules import Schedule
 from lowvar.vi.rows import Rows
-from lowvar.vi.sampler import sampler
 from lowvar.vi.smiso import smiso
 from lowvar_studies.integrators.descent import Adam
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from lowvar.vi import batches
-from lowvar.vi.permutation import permutation
+from lowvar.vi.batches import permutation
 
 
 @pytest.mark.parametrize(

@@ -17,12 +17,12 @@ from lowvar.core import rows as in_files
 from lowvar.core.gaussian import GAUSSIAN
 from lowvar.core.keys import numpy_generator
 from lowvar.core.windows import windows
+from lowvar.vi.batches import Noise
 from lowvar.vi.fit import starts
 from lowvar.vi.judgement import log_weights
 from lowvar.vi.numpyro import streamed as numpyro_streamed
 from lowvar.vi.own_loop import estimator as make_estimator
 from lowvar.vi.run import engine as engines
-from lowvar.vi.sampler import Noise
 from lowvar.vi.settings import problem_of
 
 N, SIZE = 530, 50

@@ -9,11 +9,10 @@ from lowvar.core import backend as backends
 from lowvar.core.gaussian import independent
 from lowvar.core.keys import named_key
 from lowvar.errors import UserError
-from lowvar.vi.batches import fixed, iid, reshuffled
+from lowvar.vi.batches import Noise, fixed, iid, reshuffled, sampler
 from lowvar.vi.estimators import OWN
 from lowvar.vi.run import engine
 from lowvar.vi.run.settings import Method, Settings
-from lowvar.vi.sampler import Noise, sampler
 from lowvar.vi.smiso import smiso
 from lowvar_studies.models.logistic_regression import problem as logistic_regression
 

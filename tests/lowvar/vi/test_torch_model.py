@@ -15,7 +15,7 @@ import torch
 
 import lowvar
 from lowvar.core import backend as backends
-from lowvar.vi.sampler import Noise
+from lowvar.vi.batches import Noise
 from lowvar.vi.settings import batch_of
 
 N, RNG = 40, np.random.default_rng(0)

@@ -10,9 +10,8 @@ from lowvar.errors import UserError
 from lowvar.testing import estimator_contract
 from lowvar.testing.enumerable import BATCH, enumerated_mean, exact_gradient, flat, params, problem, run
 from lowvar.testing.estimators import DIGITS, assert_carryover
-from lowvar.vi.batches import iid
+from lowvar.vi.batches import iid, sampler
 from lowvar.vi.estimators import GRADIENT
-from lowvar.vi.sampler import sampler
 
 MOST, CHUNK, PILOT = 2**21, 2**13, 4  # draws, draws at a time, chunks that tell how many are needed
 RECURSIVE = [name for name in GRADIENT.own if GRADIENT.about(name).recursive]

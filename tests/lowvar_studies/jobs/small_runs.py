@@ -6,11 +6,10 @@ import jax
 import numpy as np
 
 from lowvar.core.gaussian import GAUSSIAN
-from lowvar.vi.batches import BATCHES
-from lowvar.vi.estimators.schedules import schedule
+from lowvar.vi.batches import BATCHES, sampler
+from lowvar.vi.estimators.base import schedule
 from lowvar.vi.run import engine
 from lowvar.vi.run.settings import Diagnostics, Method, Settings
-from lowvar.vi.sampler import sampler
 from lowvar_studies.models.logistic_regression import problem as logistic_regression
 
 N, DIM = 20, 3

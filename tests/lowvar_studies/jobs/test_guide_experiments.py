@@ -10,7 +10,7 @@ import yaml
 from commands import lowvar
 
 from lowvar.errors import UserError
-from lowvar.vi.guides.registry import GUIDES
+from lowvar.vi.guides.gaussian import GUIDES
 from lowvar.vi.variational import VariationalProblem
 from lowvar_studies.jobs.load import load_experiment
 from lowvar_studies.jobs.variational.spec import ModelSpec

@@ -10,8 +10,8 @@ from lowvar.core import loop
 from lowvar.errors import UserError
 from lowvar.vi.batches import BATCHES
 from lowvar.vi.estimators import GRADIENT
+from lowvar.vi.estimators.base import rounded_up
 from lowvar.vi.estimators.mlmc_optimal import allocated
-from lowvar.vi.estimators.schedules import rounded_up
 
 
 def test_adaptive_particles_have_the_theorem_s_proportions():

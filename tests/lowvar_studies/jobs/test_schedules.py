@@ -8,7 +8,7 @@ from small_runs import STEP, N, problem
 from lowvar.errors import UserError
 from lowvar.vi.batches import BATCHES
 from lowvar.vi.estimators import GRADIENT
-from lowvar.vi.estimators.schedules import rounded_up, schedule
+from lowvar.vi.estimators.base import rounded_up, schedule
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])

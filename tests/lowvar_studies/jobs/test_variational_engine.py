@@ -12,14 +12,13 @@ from lowvar.core import loop
 from lowvar.core.gaussian import GAUSSIAN
 from lowvar.core.keys import named_key
 from lowvar.errors import UserError
-from lowvar.vi.batches import BATCHES
+from lowvar.vi.batches import BATCHES, Plan, sampler
 from lowvar.vi.run import engine
 from lowvar.vi.run.settings import Method, Settings
-from lowvar.vi.sampler import Plan, sampler
 from lowvar_studies.jobs.load import load_experiment
 from lowvar_studies.models.logistic_regression import problem as logistic_regression
 
-SAMPLER = importlib.import_module("lowvar.vi.sampler")  # the package has a function of the same name
+SAMPLER = importlib.import_module("lowvar.vi.batches")  # the package has a function of the same name
 N, DIM, SIZES, REPETITIONS = 20, 3, (1e-2, 1e-3), 2
 SETTINGS = {"step_sizes": SIZES, "batch_size": 6, "epochs": 4, "repetitions": REPETITIONS}  # the last batch has 2 rows
 MARK = {"spec": "1"}

@@ -13,12 +13,11 @@ from small_runs import DIM, STEP, N, build, one_batch, problem
 from lowvar.core import loop
 from lowvar.core.gaussian import GAUSSIAN
 from lowvar.core.keys import named_key
-from lowvar.vi.batches import BATCHES
+from lowvar.vi.batches import BATCHES, sampler
 from lowvar.vi.estimators import GRADIENT
-from lowvar.vi.estimators.schedules import schedule
+from lowvar.vi.estimators.base import schedule
 from lowvar.vi.run import engine
 from lowvar.vi.run.settings import Diagnostics, Method, Settings
-from lowvar.vi.sampler import sampler
 
 FEW = {"kind": "step", "beta": 0.5, "r": 16}  # 4 particles, and 2 from step 17 on
 MARK = {"spec": "1"}

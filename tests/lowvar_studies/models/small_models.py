@@ -6,8 +6,8 @@ import jax
 import numpy as np
 
 from lowvar.core.backend import get
+from lowvar.vi.batches import Noise
 from lowvar.vi.numpyro.model import NumPyroProblem, from_numpyro
-from lowvar.vi.sampler import Noise
 from lowvar_studies.models import (
     blr,
     blr_softmax,

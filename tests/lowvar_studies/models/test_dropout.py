@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from lowvar.errors import UserError
-from lowvar.vi.sampler import Noise
+from lowvar.vi.batches import Noise
 from lowvar_studies.models import dropout
 
 N, D, K, SIGMA = 23, 3, 4, 0.5

@@ -31,7 +31,7 @@ from small_models import (
 )  # fmt: skip
 
 from lowvar.errors import UserError
-from lowvar.vi.sampler import Noise
+from lowvar.vi.batches import Noise
 from lowvar.vi.variational import VariationalProblem
 from lowvar_studies.models.catalogue import build
 

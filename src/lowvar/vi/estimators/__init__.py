@@ -11,22 +11,29 @@ from lowvar.registry import Registry, row
 GRADIENT = Registry(
     "estimator",
     {
-        **{
-            name: f"lowvar.vi.estimators.{name}"
-            for name in (
-                "naive", "stl", "cv", "inc", "ensemble", "full_naive", "full_cv", "joint", "joint_svrg",
-                "joint_adaptive", "joint_current", "joint_glm", "joint_glm_sigma",
-            )
-        },
-        **{
-            name: row(f"lowvar.vi.estimators.{name}", recursive=True)
-            for name in ("mlmc", "mlmc_prox", "mlmc_adaptive", "mlmc_optimal", "storm")
-        },
+        "naive": "lowvar.vi.estimators.naive",
+        "stl": "lowvar.vi.estimators.stl",
+        "cv": "lowvar.vi.estimators.cv",
+        "inc": "lowvar.vi.estimators.inc",
+        "ensemble": "lowvar.vi.estimators.ensemble",
+        "full_naive": "lowvar.vi.estimators.full_naive",
+        "full_cv": "lowvar.vi.estimators.full_cv",
+        "joint": "lowvar.vi.estimators.joint",
+        "joint_svrg": "lowvar.vi.estimators.joint_svrg",
+        "joint_adaptive": "lowvar.vi.estimators.joint_adaptive",
+        "joint_current": "lowvar.vi.estimators.joint_current",
+        "joint_glm": "lowvar.vi.estimators.joint_glm",
+        "joint_glm_sigma": "lowvar.vi.estimators.joint_glm_sigma",
+        "mlmc": row("lowvar.vi.estimators.mlmc", recursive=True),
+        "mlmc_prox": row("lowvar.vi.estimators.mlmc_prox", recursive=True),
+        "mlmc_adaptive": row("lowvar.vi.estimators.mlmc_adaptive", recursive=True),
+        "mlmc_optimal": row("lowvar.vi.estimators.mlmc_optimal", recursive=True),
+        "storm": row("lowvar.vi.estimators.storm", recursive=True),
     },
     given=("problem", "batches"),
     about={"recursive": False},
     group="lowvar.estimators",
-)  # fmt: skip
+)
 
 # solvers of variational problems with their own update: factories (problem, sampler, step_size, **options)
 OWN = Registry("solver", {"smiso": "lowvar.vi.smiso"}, given=("problem", "sampler", "step_size"))

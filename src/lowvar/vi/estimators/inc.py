@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from lowvar.vi.batches import Noise
 from lowvar.vi.estimators.base import Estimator, Properties, minus, plus
 from lowvar.vi.estimators.tables import TABLES
-from lowvar.vi.sampler import Noise
 
 _ROWS = 1024  # maximum number of data rows in a chunk of the full pass
 

@@ -1,9 +1,8 @@
 """The multilevel gradient with numbers of particles from the variance of its differences, estimated during the run."""
 
 from lowvar.errors import UserError
-from lowvar.vi.estimators.base import Estimator
+from lowvar.vi.estimators.base import Estimator, rounded_up
 from lowvar.vi.estimators.recursion import base_of, checked, differences
-from lowvar.vi.estimators.schedules import rounded_up
 
 _REVIEW = 25  # epochs between updates of the number of particles
 _RATE = 0.1  # of the running mean of the differences' variance

@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 
 from lowvar.errors import UserError
+from lowvar.vi.estimators.base import rounded_to
 from lowvar.vi.estimators.recursion import checked, recursive
-from lowvar.vi.estimators.schedules import rounded_to
 
 
 def mlmc_optimal(

@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 
 from lowvar.errors import UserError, check_known, whole
-from lowvar.vi.estimators.base import Estimator, Oracles, Properties
-from lowvar.vi.estimators.schedules import Schedule, schedule_of
+from lowvar.vi.estimators.base import Estimator, Oracles, Properties, Schedule, schedule_of
 
 BASES = ("naive", "stl", "cv")  # estimators without memory, whose gradients can be differenced
 

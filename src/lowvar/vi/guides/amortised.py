@@ -4,8 +4,8 @@ Shared variables are mean field. The parameters of the function, an encoder, are
 ``B`` rows evaluates it ``B`` times, whatever ``N`` is, and new rows need no fit.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -14,10 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from lowvar.errors import UserError, one_line
-from lowvar.vi.guides.guide import Gaussian, MeanField
+from lowvar.vi.guides.forms import BLOCK
+from lowvar.vi.guides.gaussian import Gaussian, MeanField
 from lowvar.vi.rows import Rows
 
-BLOCK = "amortised"  # of the encoder's parameters
 _FEW = 3  # rows on which the encoder is checked
 _TOLERANCE = 1e-3  # relative difference of a row alone and among others, in single precision
 
@@ -73,23 +73,6 @@ class Amortised:
         )  # fmt: skip
         _check(problem, encoder, flat)
         return guide
-
-
-def begun(guide, init, sites, local, where: str):
-    """``guide``, which starts at the encoder in ``init`` if it is amortised, and ``init`` without what it replaces.
-
-    Raises:
-        UserError: values of the rows' own variables, without an encoder.
-    """
-    if not isinstance(init, Mapping) or BLOCK in sites:
-        return guide, init
-    if isinstance(guide, Amortised):
-        own = [name for name in init if name.removesuffix("_auto_loc").removesuffix("_auto_scale") in local]
-        if own and BLOCK not in init:
-            raise UserError(f"{where}: {own[0]!r} is a variable of the rows, whose mean and scale come from Amortised")
-        guide = replace(guide, params=init.get(BLOCK, guide.params))
-        init = {name: value for name, value in init.items() if name not in own}
-    return guide, {name: value for name, value in init.items() if name != BLOCK}
 
 
 def _columns(name, layout, values, index):
@@ -169,6 +152,7 @@ class AmortisedGuide(Gaussian):
     source: Any = field(default=None, repr=False)
 
     name = BLOCK
+    autoguide = "AutoNormal"
     factorised = True
     amortised = True
     estimator = "cv"

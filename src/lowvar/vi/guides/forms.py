@@ -8,6 +8,7 @@ alphabetical order, with the ``numpyro.param`` sites among them. A Gaussian guid
 import inspect
 import warnings
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -16,11 +17,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from lowvar.errors import UserError
-from lowvar.vi.guides.amortised import BLOCK, AmortisedGuide
-from lowvar.vi.guides.guide import Gaussian, MeanField
-from lowvar.vi.guides.low_rank import LowRank
-from lowvar.vi.guides.triangular import Triangular
+from lowvar.vi.guides.gaussian import Gaussian, LowRank, Triangular, is_amortised
 
+BLOCK = "amortised"  # of an encoder's parameters
 JOINT = LOC, TRIL, FACTOR, SCALE = "auto_loc", "auto_scale_tril", "auto_cov_factor", "auto_scale"
 
 
@@ -28,14 +27,12 @@ class Form(NamedTuple):
     """How NumPyro writes a kind of guide.
 
     Attributes:
-        autoguide: the class in ``numpyro.infer.autoguide``.
         options: its arguments, from a guide.
         names: the names of its parameters, from a problem.
         written: ``(problem, vectors) -> {name: value}``.
         read: its inverse, ``(problem, {name: value}) -> vectors``, in JAX, differentiable.
     """
 
-    autoguide: str
     options: Callable[[Any], dict[str, Any]]
     names: Callable[[Any], list[str]]
     written: Callable[[Any, Any], dict[str, Any]]
@@ -44,7 +41,7 @@ class Form(NamedTuple):
 
 def form_of(guide: Gaussian) -> Form:
     """The form of a guide."""
-    return next((form for kind, form in _FORMS.items() if isinstance(guide, kind)), _JOINT)
+    return _FORMS[guide.autoguide]
 
 
 def named(problem, vectors) -> dict[str, Any]:
@@ -64,8 +61,7 @@ def autoguide(problem):
 
     from lowvar.vi.numpyro.trace import RUNNING
 
-    form = form_of(problem.guide)
-    kind = getattr(theirs, form.autoguide)
+    kind = getattr(theirs, problem.guide.autoguide)
 
     class Guide(kind):
         def __call__(self, *args, **data):
@@ -75,7 +71,7 @@ def autoguide(problem):
 
     Guide.__name__ = Guide.__qualname__ = kind.__name__
     made: list[Any] = []
-    guide = (Guide if problem.densities else kind)(problem.model, **form.options(problem.guide))
+    guide = (Guide if problem.densities else kind)(problem.model, **form_of(problem.guide).options(problem.guide))
     # sets up the guide, which can then be used without the data; under jit, its sites would be in alphabetical order
     with RUNNING, jax.ensure_compile_time_eval(), handlers.block(), handlers.seed(rng_seed=0):
         guide(**problem.data)
@@ -202,6 +198,23 @@ def inferred(given) -> Any:
     return "mean_field"
 
 
+def begun(guide, init, sites, local, where: str):
+    """``guide``, which starts at the encoder in ``init`` if it is amortised, and ``init`` without what it replaces.
+
+    Raises:
+        UserError: values of the rows' own variables, without an encoder.
+    """
+    if not isinstance(init, Mapping) or BLOCK in sites:
+        return guide, init
+    if is_amortised(guide):
+        own = [name for name in init if name.removesuffix("_auto_loc").removesuffix("_auto_scale") in local]
+        if own and BLOCK not in init:
+            raise UserError(f"{where}: {own[0]!r} is a variable of the rows, whose mean and scale come from Amortised")
+        guide = replace(guide, params=init.get(BLOCK, guide.params))
+        init = {name: value for name, value in init.items() if name not in own}
+    return guide, {name: value for name, value in init.items() if name != BLOCK}
+
+
 def split(init, sites, where: str) -> tuple[Any, dict[str, np.ndarray]]:
     """``init`` without the parameters of a joint guide, and these; a site may have one of their names."""
     if not isinstance(init, Mapping):
@@ -274,15 +287,18 @@ def _cholesky(factor):
 
 
 def _names(problem):
-    return [f"{site}_auto_{end}" for site in sorted(problem.latent) for end in ("loc", "scale")]
+    sites = [f"{site}_auto_{end}" for site in sorted(problem.latent) for end in ("loc", "scale")]
+    return [*sites, BLOCK] if problem.guide.amortised else sites
 
 
 def _by_site(problem, vectors):
-    numpy = problem.backend.to_numpy
+    numpy, guide, encoder = problem.backend.to_numpy, problem.guide, {}
+    if guide.amortised:
+        encoder, vectors = {BLOCK: numpy(guide.unravel(vectors[BLOCK]))}, guide.mean_field(vectors)
     loc = problem.unravel(vectors["mu"])
     scale = problem.unravel(problem.backend.xp.exp(vectors["log_sigma"]))
     params = {f"{site}_auto_loc": numpy(loc[site]) for site in sorted(problem.latent)}
-    return params | {f"{site}_auto_scale": numpy(scale[site]) for site in sorted(problem.latent)}
+    return params | {f"{site}_auto_scale": numpy(scale[site]) for site in sorted(problem.latent)} | encoder
 
 
 def _tril(problem, vectors):
@@ -297,12 +313,9 @@ def _low_rank(problem, vectors):
     return {LOC: mu[order], FACTOR: factor.reshape(problem.dim, -1)[order], SCALE: np.exp(log_sigma)[order]}
 
 
-def _amortised(problem, vectors):
-    encoder = jax.tree.map(np.asarray, problem.guide.unravel(vectors[BLOCK]))
-    return _by_site(problem, problem.guide.mean_field(vectors)) | {BLOCK: encoder}
-
-
 def _from_sites(problem, given):
+    if problem.guide.amortised:
+        raise NotImplementedError(f"{problem.name}: an amortised guide is not read back")
     if LOC in given:  # of an AutoDiagonalNormal
         at = np.argsort(_order(problem))
         return {"mu": given[LOC][at], "log_sigma": jnp.log(given[SCALE][at])}
@@ -329,18 +342,10 @@ def _from_low_rank(problem, given):
     return {"mu": given[LOC][at], "log_sigma": jnp.log(given[SCALE][at]), "factor": given[FACTOR][at].ravel()}
 
 
-def _unread(problem, given):
-    raise NotImplementedError(f"{problem.name}: an amortised guide is not read back")
-
-
-_JOINT = Form("AutoMultivariateNormal", lambda guide: {}, lambda problem: [LOC, TRIL], _tril, _from_tril)
-_FORMS: dict[type, Form] = {
-    MeanField: Form("AutoNormal", lambda guide: {}, _names, _by_site, _from_sites),
-    AmortisedGuide: Form(
-        "AutoNormal", lambda guide: {}, lambda problem: [*_names(problem), BLOCK], _amortised, _unread
+_FORMS = {
+    "AutoNormal": Form(lambda guide: {}, _names, _by_site, _from_sites),
+    "AutoMultivariateNormal": Form(lambda guide: {}, lambda problem: [LOC, TRIL], _tril, _from_tril),
+    "AutoLowRankMultivariateNormal": Form(
+        lambda guide: {"rank": guide.rank}, lambda problem: [LOC, FACTOR, SCALE], _low_rank, _from_low_rank
     ),
-    LowRank: Form(
-        "AutoLowRankMultivariateNormal", lambda guide: {"rank": guide.rank}, lambda problem: [LOC, FACTOR, SCALE],
-        _low_rank, _from_low_rank,
-    ),
-}  # fmt: skip
+}

@@ -3,6 +3,10 @@
 Finds the model's own ``plate(..., subsample_size=...)`` and substitutes its index. Latent sites get values from R^d,
 with the Jacobians of their constraints in the log prior. ``numpyro.param`` sites are further coordinates of the same
 vector, without prior and without noise: point estimates.
+
+With ``obs_mask``, NumPyro splits a site into an observed and a latent one; each entry has the one or the other. Where
+nothing else depends on the latent one, its density integrates to one: leaving it out integrates it out exactly. It need
+not be continuous then, and no guide has to approximate it. Otherwise it is a latent variable of the rows.
 """
 
 import math
@@ -14,29 +18,32 @@ import jax
 import jax.flatten_util
 import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
+from numpyro import handlers
 from numpyro.distributions import biject_to, constraints
 from numpyro.infer.util import helpful_support_errors
+from numpyro.primitives import Messenger
 
 from lowvar.core.backend import get
 from lowvar.core.rows import native
 from lowvar.errors import UserError
 from lowvar.vi.guides import forms as guide_forms
-from lowvar.vi.guides.amortised import Amortised, begun
-from lowvar.vi.guides.guide import NO_NOISE, MeanField
-from lowvar.vi.guides.registry import family
-from lowvar.vi.numpyro.densities import Densities, Functions
-from lowvar.vi.numpyro.missing import without_unused
-from lowvar.vi.numpyro.plate import data_plate
+from lowvar.vi.guides.gaussian import NO_NOISE, MeanField, family, is_amortised
 from lowvar.vi.numpyro.trace import (
     AllRows,
+    Densities,
     FixedIndex,
+    Functions,
     converted,
+    each,
     frame_of,
     is_latent,
     leaves,
+    log_prob_of,
     plain,
     prototype,
     roundings,
+    sites_of,
 )
 from lowvar.vi.rows import MeanFieldOfRows, OfBatch, Rows
 from lowvar.vi.starts import drawn_start, fill
@@ -223,7 +230,7 @@ def from_numpyro(
         if (frame := frame_of(site, plate)) is not None
     }
     where = f"{name}: {init_is}"
-    guide, init = begun(guide, init, sites, local, where)
+    guide, init = guide_forms.begun(guide, init, sites, local, where)
     functions = Functions(model, data, plate, N, transforms, dtype, local)
     densities = functions.of(free)
 
@@ -247,7 +254,7 @@ def from_numpyro(
     )  # fmt: skip
     init, joint = guide_forms.split(init, sites, where)
     centre, log_sigma, near = _start(name, transforms, np.asarray(first), point, sites, init, init_is)
-    encoded = local if isinstance(guide, Amortised) else {}
+    encoded = local if is_amortised(guide) else {}
     near = [] if key is None or guide_forms.LOC in joint else [site for site in near if site not in encoded]
     return drawn_start(
         centre, sites, near, key,
@@ -311,3 +318,160 @@ def _start(name, transforms, first, point, sites, init, init_is):
         where=f"{name}: {init_is}",
     )  # fmt: skip
     return mu, log_sigma, [site for site, where in sites.items() if site not in given and not point[where].any()]
+
+
+def data_plate(model, data, trace, name) -> tuple[str, int, str]:
+    """The plate to subsample: its name, its size, and a remark for the user; without one, ``("", 1, remark)``.
+
+    Of several plates around the observations it is the one that has a ``subsample_size``, or else one whose index
+    the model uses; the largest, if there are several. The others are evaluated in full in every step.
+
+    Raises:
+        UserError: the model observes nothing.
+    """
+    observed = [site for site in trace.values() if site["type"] == "sample" and site["is_observed"]]
+    stacks = [{frame.name for frame in site["cond_indep_stack"]} for site in observed]
+    if not stacks:
+        raise UserError(f"{name}: the model observes nothing; pass its observations in the data too")
+    if all(map(_without_rows, observed)):
+        raise UserError(f"{name}: there are no rows: the observations are empty")
+    sizes = {site["name"]: site["args"][0] for site in trace.values() if site["type"] == "plate"}
+    holding = set().union(*stacks)
+    subsampled = {
+        s["name"] for s in trace.values() if s["type"] == "plate" and s["args"][1] not in (None, s["args"][0])
+    }
+    pool = subsampled & holding or {one for one in holding if _is_indexed(model, data, trace, one, sizes[one])}
+    if not pool and len(holding) == 1 and max(sizes[one] for one in holding) <= _FEW:
+        pool = holding
+    if not pool:
+        series = all(map(_is_one_draw, observed)) or _is_series(model, data, trace, observed)
+        return "", 1, (_ALL_ROWS if series else _ALL_ROWS + _PLATE).format(name=name)
+    around = {plate for plate in pool if all(plate in stack for stack in stacks if stack)}
+    plate = max(sorted(around or pool), key=sizes.__getitem__)
+    apart = {one for stack in stacks if plate not in stack for one in stack}
+    full = sorted((pool | apart) - {plate})
+    if not full:
+        return plate, sizes[plate], ""
+    return plate, sizes[plate], _FULL.format(name=name, plate=plate, N=sizes[plate], full=", ".join(map(repr, full)))
+
+
+def _without_rows(site) -> bool:
+    """Whether a site has no values; one of ``numpyro.factor`` has an empty event alone."""
+    shape, fn = jnp.shape(site["value"]), site["fn"]
+    return 0 in (*shape[: len(shape) - fn.event_dim], *fn.batch_shape)
+
+
+def _is_one_draw(site) -> bool:
+    """Whether a site is one draw of a multivariate distribution, as of a Gaussian process, not of independent rows."""
+    fn = site["fn"]
+    while isinstance(fn, dist.ExpandedDistribution | dist.MaskedDistribution):
+        fn = fn.base_dist
+    return (
+        fn.event_dim > 0 and not isinstance(fn, dist.Independent | dist.Unit) and math.prod(site["fn"].batch_shape) == 1
+    )
+
+
+def _is_series(model, data, trace, observed) -> bool:
+    """Whether observations are in a loop, have latent values of their own, or depend on the data of others."""
+    latent = {name: site["value"] for name, site in trace.items() if is_latent(site) or site["type"] == "deterministic"}
+    near = {n + more for s in observed for n in jnp.shape(s["value"]) if n > 1 for more in (-1, 0, 1)}
+    looped = len(observed) > _SITES or any(site["type"] == "control_flow" for site in trace.values())
+    if looped or any(near.intersection(jnp.shape(value)) for value in latent.values()):
+        return True
+
+    def densities(data):
+        sites = sites_of(handlers.seed(handlers.substitute(model, data=latent), jax.random.key(0)), **data)
+        pairs = [(sites[site["name"]]["fn"], sites[site["name"]]["value"]) for site in observed]
+        return [(fn.base_dist if isinstance(fn, dist.Independent) else fn).log_prob(value) for fn, value in pairs]
+
+    def moved(_, leaf):  # the data of one row
+        floating = isinstance(leaf, jax.Array) and leaf.ndim and jnp.issubdtype(leaf.dtype, jnp.floating)
+        return leaf.at[len(leaf) // 2].multiply(1.01) if floating and len(leaf) in near else leaf
+
+    try:
+        pairs = zip(densities(data), densities({k: each(moved, k, v) for k, v in data.items()}), strict=True)
+        changed = [np.argwhere(np.asarray(one != other)) for one, other in pairs]
+    except Exception:  # any error of the model
+        return False
+    return any(len(np.unique(where[:, 0])) > 1 for where in changed if where.size)
+
+
+_FEW, _SITES = 2, 8  # rows of a plate too small to find out whether its index is used; sites that no loop makes
+
+_ALL_ROWS = "{name}: there is no data plate whose index the model uses, so every step uses all rows"
+_PLATE = (
+    "; for mini-batches write `with numpyro.plate('data', N, subsample_size=batch_size) as index:` and index the data "
+    "by it"
+)
+_FULL = (
+    "{name}: the rows of mini-batches are those of the plate {plate!r} ({N}); {full} is evaluated in full in every "
+    "step. To subsample another plate, give a subsample_size to it alone"
+)
+
+
+def _is_indexed(model, data, trace, plate, size):
+    """Whether the model can be run on another number of rows of ``plate``: without its index, shapes disagree."""
+    if size == 1:
+        return False  # one row broadcasts
+    index = jnp.arange(size - 1 if size > 2 else size + 1) % size
+    outside = {
+        key: site["value"]
+        for key, site in trace.items()
+        if (is_latent(site) or site["type"] == "param") and frame_of(site, plate) is None
+    }
+    started = FixedIndex(handlers.substitute(model, data=outside), plate, index)
+
+    def run(key):
+        sites = sites_of(handlers.seed(started, key), **data)
+        return [log_prob_of(site) for site in sites.values() if site["type"] == "sample"]
+
+    try:
+        jax.eval_shape(run, jax.random.key(0))
+    except Exception:  # any error: of the model, of NumPyro or of JAX
+        return False
+    return True
+
+
+_SEEDS = 3  # draws of the imputed values that are compared
+
+
+class Unused(Messenger):
+    """A model without some latent sites: they have a value within their support, and no density."""
+
+    def __init__(self, fn, names):
+        self.names = names
+        super().__init__(fn)
+
+    def process_message(self, msg):
+        """Gives the value and hides the site."""
+        if msg["type"] == "sample" and msg["name"] in self.names:
+            shape = jnp.zeros(msg["fn"].shape(), jnp.result_type(float))
+            msg["value"] = msg["fn"].support.feasible_like(shape)
+            msg["stop"] = True
+
+
+def without_unused(model, data, trace):
+    """``model`` without the imputed sites that no other density depends on, and their names."""
+    imputed = {
+        name
+        for name, site in trace.items()
+        if is_latent(site) and name.endswith("_unobserved") and f"{name.removesuffix('_unobserved')}_observed" in trace
+    }
+    unused = {name for name in imputed if not _is_used(model, data, trace, name)}
+    return (Unused(model, unused) if unused else model), unused
+
+
+def _is_used(model, data, trace, name) -> bool:
+    """Whether a density of the model changes with the value of a latent site, all others being equal."""
+    fixed = {key: site["value"] for key, site in trace.items() if is_latent(site) and key != name}
+    fixed |= {key: site["value"] for key, site in trace.items() if site["type"] in ("param", "plate")}
+
+    def densities(seed):
+        seeded = handlers.seed(handlers.substitute(model, data=fixed), jax.random.key(seed))
+        sites = sites_of(seeded, **data)
+        return [
+            np.asarray(log_prob_of(site)) for key, site in sites.items() if site["type"] == "sample" and key != name
+        ]
+
+    first, *others = (densities(seed) for seed in range(_SEEDS))
+    return not all(np.array_equal(a, b, equal_nan=True) for other in others for a, b in zip(first, other, strict=True))

@@ -18,14 +18,13 @@ import jax.numpy as jnp
 import numpy as np
 from numpyro.primitives import Messenger
 
-from lowvar.core.compiled import compiled
+from lowvar.core.jax import compiled
 from lowvar.core.rows import RowSource
 from lowvar.core.windows import inflation, windows
 from lowvar.errors import UserError
 from lowvar.vi.index_range import by_rows
-from lowvar.vi.numpyro.densities import Functions
 from lowvar.vi.numpyro.model import NumPyroProblem, from_numpyro, transform
-from lowvar.vi.numpyro.trace import InRows, LengthMismatch, prototype
+from lowvar.vi.numpyro.trace import Functions, InRows, LengthMismatch, prototype
 from lowvar.vi.row_independence import batches, interaction, some_rows
 
 _SAMPLE = 2**15  # rows held in memory

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lowvar.registry import label
-from lowvar.vi.estimators.schedules import Schedule
+from lowvar.vi.estimators.base import Schedule
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lowvar.core.compiled import compiled
+from lowvar.core.jax import compiled
 from lowvar.core.keys import numpy_generator
 from lowvar.core.windows import windows
-from lowvar.vi.sampler import Noise
+from lowvar.vi.batches import Noise
 
 _HELD = 2**21  # maximum number of base noise values held for a window
 

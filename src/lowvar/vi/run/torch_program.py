@@ -13,10 +13,9 @@ import numpy as np
 
 from lowvar.core.gaussian import GAUSSIAN
 from lowvar.core.torch import traced
-from lowvar.vi.batches import BATCHES
+from lowvar.vi.batches import BATCHES, Noise
+from lowvar.vi.batches import sampler as make_sampler
 from lowvar.vi.run.engine import NOISE, REPETITIONS, RUNS, draw, mapped
-from lowvar.vi.sampler import Noise
-from lowvar.vi.sampler import sampler as make_sampler
 
 _BLOCK, _VALUES = 256, 2**20  # steps, and values, of the noise drawn at once
 _WIDE = 8  # the same of noise too wide for memory

@@ -92,7 +92,7 @@ class TorchModel:
             UserError: no parameters, inputs of unequal lengths, or a standard deviation that is not positive.
         """
         get("torch")
-        from lowvar.vi.torch.module import from_module
+        from lowvar.vi.torch.functions import from_module
 
         return from_module(cls, module, inputs, log_likelihood, prior_scale, name)
 

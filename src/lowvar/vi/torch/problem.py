@@ -12,10 +12,7 @@ from lowvar.core.backend import get
 from lowvar.core.rows import native
 from lowvar.errors import UserError
 from lowvar.vi.guides import forms as guide_forms
-from lowvar.vi.guides.amortised import Amortised
-from lowvar.vi.guides.guide import MeanField
-from lowvar.vi.guides.low_rank import LowRank
-from lowvar.vi.guides.registry import family
+from lowvar.vi.guides.gaussian import LowRank, MeanField, family, is_amortised
 from lowvar.vi.starts import drawn_start, fill
 from lowvar.vi.torch.checks import TorchCheck, dtype_of
 from lowvar.vi.torch.functions import functions_of, traceable
@@ -129,7 +126,7 @@ def problem_of(model, *, name, init, init_is, key, guide) -> TorchProblem:
         offset += size
     if offset != model.dim:
         raise UserError(f"{name}: its sites have {offset} entries, and dim is {model.dim}")
-    if isinstance(guide, Amortised):
+    if is_amortised(guide):
         raise UserError(f"{name}: Amortised needs a NumPyro model with latent variables in the data plate")
     likelihood, prior = functions_of(model)
     where = f"{name}: {init_is}"

@@ -254,7 +254,7 @@ class VariationalExperiment(ExperimentSpec):
             MODELS.entry(problem.model, where=f"{place}.model")
             MODELS.check_options(problem.model, problem.options, where=f"{place}.options")
             if problem.guide is not None:
-                from lowvar.vi.guides.registry import checked  # heavy, and needed by few experiments
+                from lowvar.vi.guides.gaussian import checked  # heavy, and needed by few experiments
 
                 checked(problem.guide, f"{place}.guide")
             for method in problem.methods or {}:

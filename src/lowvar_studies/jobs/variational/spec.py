@@ -8,7 +8,7 @@ import pydantic
 from pydantic import Field
 
 from lowvar.errors import UserError
-from lowvar.vi.estimators.schedules import schedule
+from lowvar.vi.estimators.base import schedule
 from lowvar.vi.run.settings import Diagnostics, Method, Settings
 from lowvar_studies.jobs.common_spec import (
     BackendName,

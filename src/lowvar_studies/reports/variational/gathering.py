@@ -58,7 +58,7 @@ def build(spec, prepared, dtype, backend, name, seed=0):
     import numpy as np
 
     from lowvar.core.keys import named_key
-    from lowvar.vi.guides.registry import with_guide
+    from lowvar.vi.guides.gaussian import with_guide
     from lowvar_studies.models import catalogue
     from lowvar_studies.models.split import split
 
