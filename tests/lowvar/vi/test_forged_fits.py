@@ -84,7 +84,7 @@ def test_any_entry_of_the_header(saved, tmp_path, count):
             if not refused_or_same(forged(tmp_path / "a.npz", arrays, mark, about), fit):
                 same.add(place[-1])
     # texts and numbers of which the file is the only witness
-    assert same <= {"notes", "khat", "name", "seed", "khat_samples", "own_estimator", 0, "step_sizes"}
+    assert same <= {"notes", "khat", "name", "seed", "khat_samples", "own_estimator", 0, "step_size"}
 
 
 def test_any_array(saved, tmp_path):
