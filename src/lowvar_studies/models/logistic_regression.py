@@ -104,6 +104,6 @@ def classifier(
 
     fitted, labels = design(x), link(arrays["y"], len(x))
     test = held_out(arrays, name, design, lambda y: link(y, len(y), f"{TEST}y"))
-    of_prior = standard_normal(ops, fitted.dim) if prior is None else prior
+    log_prior, expected = prior or standard_normal(ops, fitted.dim)
     more["quadratic_prior"] = prior is None
-    return linear(name, len(x), x.dtype, fitted, labels, *of_prior, held_out=test, **more)
+    return linear(name, len(x), x.dtype, fitted, labels, log_prior, expected, held_out=test, **more)
