@@ -145,7 +145,7 @@ def claims(study: Study, path=None) -> Path:
 
 
 def check(study: Study) -> list[str]:
-    """Published files of an experiment that differ from those that lowvar made, a sentence each; none if none is there."""
+    """Published files of an experiment that differ from those that lowvar made, a sentence each."""
     found, where = [], {"results": study.results, "data": study.data}
     verdicts = [study.verdicts.with_suffix(".parquet"), study.verdicts]
     published = [(verdicts, study.command("claims", **where))]
