@@ -202,6 +202,7 @@ def test_the_definition_takes_some_rows_in_numpyro(name):
         *(("hlr", {"test_x": x}, "test_x") for x in (TEST_X[:, :2], TEST_X[:3])),
         *(("blr", {"y": y}, "y") for y in (np.arange(N) % 3, np.zeros(3, int))),
         ("blr", {"test_y": np.arange(TEST) - 1}, "test_y"),
+        ("logistic_regression", {"y": np.arange(N) % 3}, "y"),
         ("blr", {"x": X.astype(int)}, "x"),
         ("blr_softmax", {"y": np.arange(N) - 1}, "y"),
         *(("blr_softmax", {"classes": count}, "y") for count in (2, 3)),
