@@ -109,7 +109,7 @@ class Browser:
         self.value(DRAWN)
 
     def errors(self):
-        """What the page's console has heard of errors."""
+        """The errors in the page's console."""
         return [f"console: {json.dumps(one)[:300]}" for one in self.said]
 
     def close(self):
@@ -138,7 +138,7 @@ class Browser:
 
 
 def problems(browser, results):
-    """What is wrong with the report, a sentence each; and how many figures and claims it has."""
+    """The faults of the report, a sentence each; and its numbers of figures and claims."""
     front = browser.value(FRONT)
     if front is None:
         return ["the front page is empty", *browser.errors()], 0, 0
@@ -165,7 +165,7 @@ def problems(browser, results):
 
 
 def narrow(browser, report):
-    """What is wrong with the front page on a telephone, a sentence each."""
+    """The faults of the front page on a telephone, a sentence each."""
     browser.sized(NARROW, HEIGHT)
     browser.open(Path(report).resolve().as_uri())
     at = browser.value(CUT)

@@ -20,7 +20,7 @@ from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PAGE, KEPT, REPORT = ROOT / "docs/reliability.md", ROOT / "build/faults.json", ROOT / "build/faults.xml"
+PAGE, RECORD, REPORT = ROOT / "docs/reliability.md", ROOT / "build/faults.json", ROOT / "build/faults.xml"
 BEGIN, END = "<!-- counts by .ci/faults.py -->\n", "<!-- end of counts -->\n"
 SECONDS = 7200  # of one test, at most
 COLUMNS = ("fault", "what happens", "test", "counts", "measured at")
@@ -44,18 +44,18 @@ def run(tests):
         code |= subprocess.run([*on, *shlex.split(command), *group], cwd=ROOT, check=False).returncode
         if REPORT.exists():
             found = {test: {"at": at, "counts": numbers} for test, numbers in cases(REPORT).items()}
-            KEPT.write_text(json.dumps(kept() | found, indent=1))
+            RECORD.write_text(json.dumps(last_runs() | found, indent=1))
     return code
 
 
-def kept():
-    """What the last run of each test counted, and where; what does not say where is left out."""
-    found = json.loads(KEPT.read_text()) if KEPT.exists() else {}
+def last_runs():
+    """The counts of the last run of each test, and its commit; runs without a commit are left out."""
+    found = json.loads(RECORD.read_text()) if RECORD.exists() else {}
     return {test: last for test, last in found.items() if "at" in last}
 
 
 def cases(report):
-    """What tests counted: by test, and by ``passed``, ``failed``, ``skipped`` and the names of properties."""
+    """The counts of tests: by test, and by ``passed``, ``failed``, ``skipped`` and the names of properties."""
     found = {}
     for case in ET.parse(report).iter("testcase"):
         test = f"{case.get('classname', '').replace('.', '/')}.py::{case.get('name', '').partition('[')[0]}"
@@ -68,9 +68,9 @@ def cases(report):
 
 
 def counted(tests):
-    """What tests counted, and the commits and dates of their last runs, as text; None if none of them has been run."""
+    """The counts of tests, and the commits and dates of their last runs, as text; None if none of them has been run."""
     numbers, at = Counter(), {}
-    for test, last in kept().items():
+    for test, last in last_runs().items():
         if {test, test.partition("::")[0]} & set(tests):
             numbers.update(last["counts"])
             at[last["at"]] = None
@@ -104,7 +104,7 @@ def page():
 
 def main(words):
     """Runs the rows of the page with these words, or all, and writes their counts."""
-    KEPT.parent.mkdir(exist_ok=True)
+    RECORD.parent.mkdir(exist_ok=True)
     chosen = [row for row in page()[1] if not words or any(word in row[0].lower() for word in words)]
     code = run(list(dict.fromkeys(test for row in chosen for test in tests_of(row[2]))))
     before, rows, after = page()  # again: hours have passed

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 REPOSITORY = Path(__file__).parents[1]
-KEPT = 1.8  # GB that a worker may hold before it forgets compiled programs
-LIMIT = {"GB": KEPT}
+FORGETS_FROM = 1.8  # GB that a worker may hold before it forgets compiled programs
+LIMIT = {"GB": FORGETS_FROM}
 MOST = 3.5  # GB that a worker of the suite may take: 2.9 was measured, and other machines allocate differently
 
 
@@ -67,7 +67,7 @@ def _forget_compiled_programs():
     gc.collect()
     with contextlib.suppress(OSError, AttributeError):  # glibc alone gives freed memory back on request
         ctypes.CDLL("libc.so.6").malloc_trim(0)
-    LIMIT["GB"] = max(KEPT, memory("VmRSS") + 0.5)  # so that programs are kept for a while
+    LIMIT["GB"] = max(FORGETS_FROM, memory("VmRSS") + 0.5)  # so that programs are kept for a while
 
 
 def memory(what="VmHWM"):

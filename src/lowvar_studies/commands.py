@@ -28,17 +28,17 @@ def add(commands, lists) -> None:
     sub.add_argument("--raw", default="data/raw", help="folder of raw files (default: %(default)s)")
     sub.add_argument("--out", help="npz file (default: data/prepared/DATASET-SCALING.npz)")
 
-    sub = new("run", _run, "run one method on one problem of an experiment")
+    sub = new("run", partial(_job, "run"), "run one method on one problem of an experiment")
     _run_options(sub)
     sub.add_argument("--study", metavar="STUDY.parquet", help="study of a tuned method (default: the workflow's path)")
     sub.add_argument("--prepared", metavar="NPZ", help="prepared data behind samples (default: the workflow's path)")
     sub.add_argument("--checkpoint-every", type=float, default=10.0, metavar="SECONDS")
 
-    sub = new("tune", _tune, "tune the settings of a method of an experiment")
+    sub = new("tune", partial(_job, "tune"), "tune the settings of a method of an experiment")
     _run_options(sub)
     sub.add_argument("--checkpoint-every", type=float, default=10.0, metavar="SECONDS", help="in each trial")
 
-    sub = new("sample", _sample, "draw the samples from which an experiment estimates its integrals")
+    sub = new("sample", partial(_job, "sample"), "draw the samples from which an experiment estimates its integrals")
     _experiment_options(sub)
     sub.add_argument("--problem", required=True)
     job_options(sub)
@@ -134,38 +134,21 @@ def _study(args, *where):
     return Study.load(args.experiment, args.scale, *where)
 
 
-def _run_job(args, kind):
-    """The job that a command names; checks its names and sets up the numerical libraries."""
-    positive("--checkpoint-every", args.checkpoint_every, or_zero=True)
-    study = _study(args)
-    backend = args.backend or study.experiment.backends[0]
-    (job := study.job(kind, args.problem, args.method, backend)).spec  # noqa: B018
+def _job(kind, args):
+    """Runs the job that a command names; checks its names and sets up the numerical libraries first."""
+    study, backend, names, more = _study(args), "jax", [args.problem], {}
+    if kind in ("run", "tune"):
+        positive("--checkpoint-every", args.checkpoint_every, or_zero=True)
+        backend = args.backend or study.experiment.backends[0]
+        names += [args.method, backend]
+        more = {"checkpoints": args.checkpoints, "checkpoint_every": args.checkpoint_every}
+    if kind == "run":
+        more |= {"study": args.study, "prepared": args.prepared}
+    (job := study.job(kind, *names)).spec  # noqa: B018
     configure(args, backend=backend, dtype=study.experiment.dtype(args.problem))
-    return job
-
-
-def _run(args):
-    job = _run_job(args, "run")
     from lowvar_studies.jobs import commands as jobs
 
-    more = {"checkpoints": args.checkpoints, "checkpoint_every": args.checkpoint_every}
-    print(jobs.run(job, args.data, args.out, args.study, prepared=args.prepared, **more))
-
-
-def _tune(args):
-    job = _run_job(args, "tune")
-    from lowvar_studies.jobs import commands as jobs
-
-    more = {"checkpoints": args.checkpoints, "checkpoint_every": args.checkpoint_every}
-    print(jobs.tune(job, args.data, args.out, **more))
-
-
-def _sample(args):
-    from lowvar_studies.jobs import commands as jobs
-
-    job = _study(args).job("sample", args.problem)
-    configure(args, backend="jax", dtype="float64")
-    print(jobs.sample(job, args.data, args.out))
+    print(getattr(jobs, kind)(job, args.data, args.out, **more))
 
 
 def _decompose(of_model, args):
@@ -180,20 +163,14 @@ def _decompose(of_model, args):
 
 
 def _decompose_experiment(args):
-    from lowvar_studies.jobs import commands as jobs
-
     args.experiment, args.scale = args.target, args.scale or "quick"
-    study = _study(args)
     if args.problem is None:
-        problems = study.experiment.decompositions()
+        problems = _study(args).experiment.decompositions()
         if len(problems) != 1:
             raise UserError(f"--problem: name one (known: {', '.join(problems)})" if problems
                             else f"{args.target}: this experiment has no decomposition")  # fmt: skip
         (args.problem,) = problems
-    job = study.job("decompose", args.problem)
-    job.spec  # noqa: B018
-    configure(args, backend="jax", dtype=study.experiment.dtype(args.problem))
-    print(jobs.decompose(job, args.data, args.out))
+    _job("decompose", args)
 
 
 def _table(args):

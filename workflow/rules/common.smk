@@ -140,7 +140,7 @@ def job(kind):
     return lambda w: STUDIES[w.experiment].job(kind, *(w[name] for name in KINDS[kind].names))
 
 
-def of(kind, what):
+def from_job(kind, what):
     """A property of a rule's job, as a function of the wildcards."""
     find = job(kind)
     return lambda w: what(find(w))
@@ -185,7 +185,7 @@ def made_by(name, *kinds):
 
 
 def read_with_tables(name):
-    """What a table's stamp depends on besides the experiment: data, samples and studies."""
+    """The files behind a table's stamp besides the experiment: data, samples and studies."""
     return prepared_of(name) + made_by(name, "sample", "tune")
 
 

@@ -11,7 +11,7 @@ for kind, about in KINDS.items():
     rule:
         name: kind
         input:
-            of(kind, lambda job: paths(job.inputs.values())),
+            from_job(kind, lambda job: paths(job.inputs.values())),
         output:
             outputs_of(kind),
         log:
@@ -19,7 +19,7 @@ for kind, about in KINDS.items():
         benchmark:
             f"{where}.tsv"
         group:
-            of(kind, together)
+            from_job(kind, together)
         threads: 1
         resources:
             gpu=gpus,
@@ -27,7 +27,7 @@ for kind, about in KINDS.items():
             mem_mb=at_least(kind, lambda job: job.megabytes),
             runtime=at_least(kind, lambda job: job.minutes),
         params:
-            spec=of(kind, lambda job: job.spec.hash),
+            spec=from_job(kind, lambda job: job.spec.hash),
             command=command_of(kind),
         shell:
             "{params.command} --device {resources.device:q} > {log:q} 2>&1"

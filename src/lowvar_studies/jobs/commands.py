@@ -145,7 +145,7 @@ def claims(study: Study, path=None) -> Path:
 
 
 def check(study: Study) -> list[str]:
-    """What is published of an experiment and is not what was made, a sentence each; nothing if nothing is made yet."""
+    """Published files of an experiment that differ from those that lowvar made, a sentence each."""
     found, where = [], {"results": study.results, "data": study.data}
     verdicts = [study.verdicts.with_suffix(".parquet"), study.verdicts]
     published = [(verdicts, study.command("claims", **where))]

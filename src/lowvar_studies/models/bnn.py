@@ -23,8 +23,7 @@ import numpy as np
 from lowvar.core.backend import get
 from lowvar.errors import UserError
 from lowvar.vi.variational import HeldOut, VariationalProblem
-from lowvar_studies.models.blr import features
-from lowvar_studies.models.hlr import responses
+from lowvar_studies.models.checks import features, responses
 from lowvar_studies.models.split import test_part
 
 _LOG_2PI = math.log(2 * math.pi)

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from lowvar.core.backend import get
-from lowvar.errors import UserError
 from lowvar.vi.designs import Pairs
 from lowvar.vi.linear import LinearProblem, linear, standard_normal
 from lowvar.vi.links import Bernoulli
+from lowvar_studies.models.checks import numbers
 
 DATA = ("winner", "loser", "players")  # arrays that the model needs
 
@@ -49,20 +49,9 @@ def problem(arrays, backend: str = "jax", name: str = "bradley_terry") -> Linear
 
     ops = get(backend)
     players, dtype = int(arrays["players"]), np.dtype(jnp.zeros(0).dtype)
-    winner, loser = (_players(arrays[key], key, players, name) for key in ("winner", "loser"))
-    if len(winner) != len(loser):
-        raise UserError(f"{name}: winner has {len(winner)} rows and loser {len(loser)}; they must agree")
+    rows = len(arrays["winner"])
+    winner, loser = (numbers(arrays[key], rows, players, name, key) for key in ("winner", "loser"))
     design = Pairs(ops, ops.asarray(winner), ops.asarray(loser), players)
-    link = Bernoulli(ops, ops.asarray(np.ones(len(winner), dtype)))
+    link = Bernoulli(ops, ops.asarray(np.ones(rows, dtype)))
     prior, sites = standard_normal(ops, players), {"theta": slice(0, players)}
-    return linear(name, len(winner), dtype, design, link, *prior, sites=sites, quadratic_prior=True)
-
-
-def _players(who, key, players, name):
-    who = np.asarray(who)
-    if who.dtype.kind not in "iu" or who.ndim != 1:
-        raise UserError(f"{name}: {key} must be a vector of player numbers, not {who.dtype} of shape {who.shape}")
-    if who.size and (who.min() < 0 or who.max() >= players):
-        bad = who[(who < 0) | (who >= players)][0]
-        raise UserError(f"{name}: {key} has player {bad}, but there are {players} players, counted from 0")
-    return who.astype(np.int32)
+    return linear(name, rows, dtype, design, link, *prior, sites=sites, quadratic_prior=True)

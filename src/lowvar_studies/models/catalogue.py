@@ -11,16 +11,17 @@ from lowvar_studies.models.split import TEST
 MODELS = Registry(
     "problem",
     {
-        name: f"lowvar_studies.models.{name}:problem"
-        for name in (
-            "logistic_regression", "softmax_regression", "bradley_terry", "movielens", "ppca", "hlr", "blr",
-            "blr_softmax", "bnn", "dropout",
-        )
+        **{
+            name: f"lowvar_studies.models.{name}:problem"
+            for name in ("logistic_regression", "bradley_terry", "movielens", "ppca", "hlr", "blr", "bnn", "dropout")
+        },
+        "softmax_regression": "lowvar_studies.models.logistic_regression:softmax_problem",
+        "blr_softmax": "lowvar_studies.models.blr:softmax_problem",
     },
     given=("arrays", "backend", "name"),
     group="lowvar.problems",
     accepts=lambda arguments: arguments[:1] == ["arrays"],
-)  # fmt: skip
+)
 
 
 def build(model: str, arrays: Mapping, backend: str = "jax", name: str | None = None, **options):

@@ -16,6 +16,7 @@ import numpy as np
 
 from lowvar.core.backend import Backend, get
 from lowvar.errors import UserError, check_known
+from lowvar_studies.models.checks import count_classes, features, numbers
 
 _CHUNK = 1024  # maximum number of data rows in a chunk of a full pass
 _LOGITS = 2**18  # maximum number of logits in a chunk, with many particles
@@ -329,7 +330,7 @@ def problem(arrays, backend: str = "jax", name: str = "dropout", sigma: float = 
     """The objective on data ``{"x": (N, D) floating, "y": (N,) integers}``, in either backend.
 
     Args:
-        arrays: the data; the classes are ``0 .. max(y)``.
+        arrays: the data; the number ``"classes"`` is the largest label plus one if not given.
         backend: ``"jax"`` or ``"torch"``.
         name: name in reports.
         sigma: standard deviation of the multipliers; the paper's is 0.5.
@@ -338,16 +339,10 @@ def problem(arrays, backend: str = "jax", name: str = "dropout", sigma: float = 
         UserError: arrays of other shapes, labels that are not classes, or a negative ``sigma``.
     """
     ops = get(backend)
-    x, y = np.asarray(arrays["x"]), np.asarray(arrays["y"])
-    if x.ndim != 2 or y.ndim != 1 or not x.size:
-        raise UserError(f"{name}: x has shape {x.shape} and y {y.shape}; they must be (N, D) and (N,)")
-    if len(x) != len(y):
-        raise UserError(f"{name}: x has {len(x)} rows and y {len(y)}; they must agree")
-    if y.dtype.kind not in "iu" or y.min() < 0 or y.max() < 1:
-        raise UserError(f"{name}: y must be classes as integers 0, 1, .. with two of them or more")
+    x, classes = features(arrays["x"], name), count_classes(arrays)
+    y = numbers(arrays["y"], len(x), classes, name, "y")
+    if classes < 2:
+        raise UserError(f"{name}: y has one class; it must have two or more")
     if not (np.isfinite(sigma) and sigma >= 0):
         raise UserError(f"{name}: sigma {sigma}; it must be a finite number, 0 or more")
-    features = ops.asarray(x if x.dtype.kind == "f" else x.astype(np.float64))
-    labels = ops.asarray(y.astype(np.int32))
-    dtype = np.dtype(str(features.dtype).removeprefix("torch."))
-    return DropoutProblem(name, ops, len(x), x.shape[1], int(y.max()) + 1, float(sigma), features, labels, dtype)
+    return DropoutProblem(name, ops, len(x), x.shape[1], classes, float(sigma), ops.asarray(x), ops.asarray(y), x.dtype)

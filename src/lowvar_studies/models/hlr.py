@@ -16,12 +16,10 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from lowvar.core.backend import get
-from lowvar.errors import UserError, unknown_name
+from lowvar.errors import unknown_name
 from lowvar.vi.variational import HeldOut, VariationalProblem
-from lowvar_studies.models.blr import features
+from lowvar_studies.models.checks import features, responses
 from lowvar_studies.models.split import test_part
 
 _LOG_2PI = math.log(2 * math.pi)
@@ -210,17 +208,3 @@ def _parts(xp, z, N):
 def _constant(N, d):
     """The part of the log prior that depends on no parameter."""
     return -0.5 * (N * d + d + 2) * _LOG_2PI - d * math.log(_MEAN_SD) - 2 * math.log(_LOG_SD)
-
-
-def responses(y, x, name: str) -> np.ndarray:
-    """Measurements as a vector of the type of ``x``, checked.
-
-    Raises:
-        UserError: not one number for each row of ``x``.
-    """
-    y = np.asarray(y)
-    if y.shape not in ((len(x),), (len(x), 1)) or y.dtype.kind not in "fiu":
-        raise UserError(
-            f"{name}: y is {y.dtype} of shape {y.shape}; it must have one number for each of the {len(x)} rows of x"
-        )
-    return y.reshape(-1).astype(x.dtype)

@@ -14,11 +14,10 @@ from typing import Any
 import numpy as np
 
 from lowvar.core.backend import get
-from lowvar.errors import UserError
 from lowvar.vi.designs import Grouped
 from lowvar.vi.linear import LinearProblem, linear
 from lowvar.vi.links import Categorical
-from lowvar_studies.models.softmax_regression import labels
+from lowvar_studies.models.checks import count_classes, numbers
 
 _LOG_2PI = math.log(2 * math.pi)
 
@@ -57,19 +56,12 @@ def problem(arrays, backend: str = "jax", name: str = "movielens") -> LinearProb
     ``z`` is all ``Z``, then ``mu``, then ``s``. The data may include the number ``"classes"``.
     """
     ops = get(backend)
-    x, user, users = np.asarray(arrays["x"]), np.asarray(arrays["user"]), int(arrays["users"])
-    y = labels(arrays["y"], len(x), arrays.get("classes"), name)
-    classes = int(arrays.get("classes", y.max() + 1))
-    if user.shape != (len(x),):
-        raise UserError(f"{name}: x has {len(x)} rows and user has shape {user.shape}; they must agree")
-    if user.min() < 0 or user.max() >= users:
-        bad = user[(user < 0) | (user >= users)][0]
-        raise UserError(f"{name}: user has number {bad}, but there are {users} users, counted from 0")
+    x, users, classes = np.asarray(arrays["x"]), int(arrays["users"]), count_classes(arrays)
+    user = numbers(arrays["user"], len(x), users, name, "user")
+    y = numbers(arrays["y"], len(x), classes, name, "y")
     cells = x.shape[1] * classes
     of_users = users * cells
-    design = Grouped(
-        ops, ops.asarray(x), ops.asarray(user.astype(np.int32)), users, classes, start=0, dim=of_users + 2 * cells
-    )
+    design = Grouped(ops, ops.asarray(x), ops.asarray(user), users, classes, start=0, dim=of_users + 2 * cells)
     link = Categorical(ops, ops.asarray(y), classes)
     sites = {
         "Z": slice(0, of_users),

@@ -30,7 +30,7 @@ def split(arrays: Mapping[str, Any], seed: Any, test: float, train: int | float 
         The rows to fit under their own names, in a random order, and the test part's as ``test_x`` and so on.
 
     Raises:
-        UserError: fractions out of range, more rows to fit than there are, or data that already have a test part.
+        UserError: no row to fit, more than there are, or data that already have a test part.
 
     >>> parts = split({"x": np.arange(10.0), "players": 3}, 0, test=0.2, train=5)
     >>> {key: np.shape(value) for key, value in parts.items()}
@@ -39,11 +39,18 @@ def split(arrays: Mapping[str, Any], seed: Any, test: float, train: int | float 
     arrays = {key: np.asarray(value) for key, value in arrays.items()}
     if there := [key for key in arrays if key.startswith(TEST)]:
         raise UserError(f"split: the data already have a test part ({', '.join(there)}); leave the split out")
-    N = _rows(arrays)
-    held, kept = _counts(N, test, train)
+    first = arrays["x"] if "x" in arrays else next((value for value in arrays.values() if value.ndim), None)
+    if first is None:
+        raise UserError(f"split: the data have no rows; the arrays are: {', '.join(arrays)}")
+    N = len(first)
+    held = math.ceil(test * N - 1e-9)
+    left = N - held
+    fit = left if train is None else train if isinstance(train, int | np.integer) else max(1, round(train * left))
+    if not 0 < fit <= left:
+        raise UserError(f"split: {fit} rows to fit, but of {N} rows {left} are left, with {held} held out")
     order = np.random.default_rng(_entropy(seed)).permutation(N)
     of_rows = [key for key, value in arrays.items() if value.shape[:1] == (N,)]
-    fitted = {key: value[order[held : held + kept]] if key in of_rows else value for key, value in arrays.items()}
+    fitted = {key: value[order[held : held + fit]] if key in of_rows else value for key, value in arrays.items()}
     return fitted | {f"{TEST}{key}": arrays[key][order[:held]] for key in of_rows}
 
 
@@ -63,7 +70,7 @@ def test_part(arrays: Mapping[str, Any], keys: Sequence[str], name: str) -> dict
     if not part:
         return None
     if missing := [TEST + key for key in keys if key not in part]:
-        raise UserError(f"{name}: the test part lacks {', '.join(missing)}; it needs {_listed(keys)}")
+        raise UserError(f"{name}: the test part lacks {', '.join(missing)}")
     if len({value.shape[:1] for value in part.values()}) > 1 or not part[keys[0]].size:
         shapes = ", ".join(f"{TEST}{key} {value.shape}" for key, value in part.items())
         raise UserError(f"{name}: the test part has the shapes {shapes}; all must have the same number of rows, not 0")
@@ -99,50 +106,10 @@ def held_out(arrays, name: str, design: Callable[[Any], Any], link: Callable[[An
     return HeldOut(len(test["x"]), log_likelihood(design(test["x"]), link(test["y"])))
 
 
-def _listed(keys):
-    return ", ".join(TEST + key for key in keys)
-
-
-def _rows(arrays) -> int:
-    first = arrays["x"] if "x" in arrays else next((value for value in arrays.values() if value.ndim), None)
-    if first is None or not first.ndim:
-        raise UserError(f"split: the data have no rows; the arrays are: {', '.join(arrays) or 'none'}")
-    return len(first)
-
-
-def _counts(N, test, train) -> tuple[int, int]:
-    """The numbers of test rows and of rows to fit."""
-    if not _number(test) or not 0 < test < 1:
-        raise UserError(f"split: test = {test!r}; the fraction of rows to hold out must be between 0 and 1")
-    held = math.ceil(test * N - 1e-9)
-    left = N - held
-    if left < 1:
-        raise UserError(f"split: test = {test} holds out all {N} rows; at least one must be left to fit")
-    if train is None:
-        return held, left
-    if _number(train) and isinstance(train, float) and 0 < train <= 1:
-        return held, max(1, round(train * left))
-    if not isinstance(train, int | np.integer) or isinstance(train, bool) or train < 1:
-        raise UserError(
-            f"split: train = {train!r}; it must be a number of rows to keep, 1 or more, or a fraction of them, "
-            "above 0 and up to 1.0"
-        )
-    if train > left:
-        raise UserError(f"split: train = {train}, but of {N} rows {left} are left to fit, with {held} held out")
-    return held, int(train)
-
-
-def _number(value):
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 def _entropy(seed):
     """The seed for NumPy's generators; a key is converted to its bits, which are the same in every precision."""
-    if isinstance(seed, int | np.integer) and not isinstance(seed, bool) and seed >= 0:
+    if isinstance(seed, int | np.integer):
         return int(seed)
-    if hasattr(seed, "dtype"):
-        import jax
+    import jax
 
-        if jax.dtypes.issubdtype(seed.dtype, jax.dtypes.prng_key) and seed.shape == ():
-            return np.asarray(jax.random.key_data(seed)).ravel()
-    raise UserError(f"split: the seed is {seed!r}; it must be a whole number, 0 or more, or one typed JAX key")
+    return np.asarray(jax.random.key_data(seed)).ravel()

@@ -10,14 +10,12 @@ from lowvar.vi.batches import Noise
 from lowvar.vi.numpyro.model import NumPyroProblem, from_numpyro
 from lowvar_studies.models import (
     blr,
-    blr_softmax,
     bnn,
     bradley_terry,
     hlr,
     logistic_regression,
     movielens,
     ppca,
-    softmax_regression,
 )
 from lowvar_studies.models.catalogue import build
 
@@ -65,11 +63,11 @@ PYRO = {
     "hlr": hlr.model,
     "hlr_sd": functools.partial(hlr.model, intercepts="sd"),
     "blr": blr.model,
-    "blr_softmax": functools.partial(blr_softmax.model, classes=4),
-    "blr_softmax_without": functools.partial(blr_softmax.model, classes=4, intercept=False),
+    "blr_softmax": functools.partial(blr.softmax_model, classes=4),
+    "blr_softmax_without": functools.partial(blr.softmax_model, classes=4, intercept=False),
     "bnn": functools.partial(bnn.model, hidden=4),
     "logistic_regression": logistic_regression.model,
-    "softmax_regression": functools.partial(softmax_regression.model, classes=4),
+    "softmax_regression": functools.partial(logistic_regression.softmax_model, classes=4),
     "bradley_terry": functools.partial(bradley_terry.model, players=6),
     "movielens": functools.partial(movielens.model, users=5, classes=4),
     "ppca": functools.partial(ppca.model, components=3),
