@@ -47,7 +47,8 @@ class Lines:
         ends: columns of the ends of intervals.
         panel: the column with a panel for each value, in order of appearance.
         title: of a panel, from its value.
-        log: the logarithmic axes; without ``x``, the horizontal axis is one along a run, see ``run_axis``.
+        log: the logarithmic axes.
+        run: whether the horizontal axis is one along a run, see ``run_axis``; by default unless ``log`` has ``x``.
         mark: of intervals, as for ``draw``.
         markers: about how many markers a line has; 0 for one at each value.
         style: ``style(look)`` of a line.
@@ -66,6 +67,7 @@ class Lines:
     panel: str = "problem"
     title: Callable[[Any], str] = str
     log: str = "y"
+    run: bool = True
     mark: str = "band"
     markers: int = 0
     style: Callable[..., dict] | None = None
@@ -89,7 +91,7 @@ class Lines:
         if not ready(ax, drawn, self.empty if isinstance(self.empty, str) else self.empty(rows), self.log):
             return
         draw(ax, drawn, looks, self.x, self.y, *self.ends, mark=self.mark, markers=self.markers, style=self.style)
-        if "x" not in self.log:
+        if self.run and "x" not in self.log:
             run_axis(ax, drawn[self.x].to_numpy())
         if self.fit:
             frame(ax, *numbers(drawn, *((self.ends[0], self.y, self.ends[1]) if self.ends else (self.y,) * 3)))
