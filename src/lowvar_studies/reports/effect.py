@@ -204,7 +204,8 @@ def value(tables, table: str, column: str, at: dict[str, Any], truth: bool = Fal
     if f"{column}_se" in found:
         more = 1.0 if published_repetitions is None else float(found["repetitions"]) / published_repetitions
         errors = (float(found[f"{column}_se"]) * math.sqrt((1 + more) / 2), float(found["truth_error"]))
-    return Effect(number, low, high, pairs=found.get("repetitions"), note=sizes_of(found), errors=errors)
+    note = f"generations {found['first']} to {found['last']}" if "first" in found else sizes_of(found)
+    return Effect(number, low, high, pairs=found.get("repetitions"), note=note, errors=errors)
 
 
 def _only_row(tables, name, at, *columns):

@@ -52,7 +52,7 @@ class Lines:
         mark: of intervals, as for ``draw``.
         markers: about how many markers a line has; 0 for one at each value.
         style: ``style(look)`` of a line.
-        shown: ``shown(rows)``: the rows of a panel that can be drawn, perhaps with further columns.
+        visible: ``visible(rows)``: the rows of a panel that its axes can show, perhaps with further columns.
         empty: why a panel without such rows is empty, or ``empty(rows)``.
         fit: whether the vertical axis ends near the outermost means, see ``frame``.
         finish: ``finish(panel, rows, drawn, looks)``: adds what the other fields do not describe.
@@ -71,7 +71,7 @@ class Lines:
     mark: str = "band"
     markers: int = 0
     style: Callable[..., dict] | None = None
-    shown: Callable[[Frame], Frame] = lambda rows: rows
+    visible: Callable[[Frame], Frame] = lambda rows: rows
     empty: str | Callable[[Frame], str] = "nothing finite to draw"
     fit: bool = True
     finish: Callable[[Axes, Frame, Frame, Looks], None] = no_finish
@@ -87,7 +87,7 @@ class Lines:
         return fig
 
     def _draw(self, ax: Axes, rows: Frame, looks: Looks) -> None:
-        drawn = self.shown(rows)
+        drawn = self.visible(rows)
         if not ready(ax, drawn, self.empty if isinstance(self.empty, str) else self.empty(rows), self.log):
             return
         draw(ax, drawn, looks, self.x, self.y, *self.ends, mark=self.mark, markers=self.markers, style=self.style)
@@ -112,7 +112,7 @@ def draw(
     name: str = "{}",
     style: Callable[..., dict] | None = None,
     hue: str = "method",
-    known: list[str] | None = None,
+    backends: list[str] | None = None,
 ) -> None:
     """A line for each method with rows, in the figure's order, from columns of tidy rows.
 
@@ -129,15 +129,15 @@ def draw(
         name: the label of a line, with the method's name in braces, and its backend in others.
         style: ``style(look)``: of the line, by default ``kind``.
         hue: the column of the methods.
-        known: the figure's backends, each with a line of its own; by default rows have one.
+        backends: the figure's, each with a line of its own; by default rows have one.
     """
     lines = []
     for key, line in by_hue(rows, looks, hue, x):
-        each = [part(line, backend=one) for one in known] if known else [line]
+        each = [part(line, backend=one) for one in backends] if backends else [line]
         lines += [(key, rank, own) for rank, own in enumerate(each) if len(own)]
     shown = list(dict.fromkeys(key for key, *_ in lines))
     for key, rank, line in lines:
-        look, label = looks[key], name.format(key, known[rank] if known else "")
+        look, label = looks[key], name.format(key, backends[rank] if backends else "")
         at, middle = numbers(line, x, y)
         every = max(1, len(line) // markers) if markers else 1
         if low:
