@@ -391,11 +391,11 @@ def _round(axis: Axis) -> list[float]:
 def word(value: float) -> str:
     """A tick's label.
 
-    >>> word(0.0), word(300.0), word(0.15), word(1e5), word(3e-5), word(-0.159)
-    ('0', '300', '0.15', '$10^{5}$', '$3\\\\times 10^{-5}$', '-0.159')
+    >>> word(0.0), word(300.0), word(0.15), word(1e5), word(1e-3), word(3e-3), word(3e-5)
+    ('0', '300', '0.15', '$10^{5}$', '$10^{-3}$', '0.003', '$3\\\\times 10^{-5}$')
     """
-    if value == 0 or 0.01 <= abs(value) < 1e4:
-        return f"{value:.10g}"
     digits, power = f"{value:.9e}".split("e")
     digits = digits.rstrip("0").rstrip(".")
+    if value == 0 or (0.01 if digits == "1" else 1e-4) <= abs(value) < 1e4:
+        return f"{value:.10g}"
     return f"$10^{{{int(power)}}}$" if digits == "1" else f"${digits}\\times 10^{{{int(power)}}}$"

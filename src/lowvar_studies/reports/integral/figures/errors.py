@@ -153,7 +153,7 @@ def select_epochs(epochs: Frame) -> Frame:
 EPOCHS = Figure(
     "epochs", "epochs", select_epochs,
     Lines("percent", "mae", integrators, ("share of all epochs (%)", "mean absolute error"), ("low", "high"),
-          visible=lambda rows: positive(rows, "mae").assign(percent=100 * rows["part"]), empty="no finite error",
+          visible=lambda rows: positive(rows.assign(percent=100 * rows["part"]), "mae"), empty="no finite error",
           style=charts.plain, run=False, height=3.0),
     caption="Mean absolute error of stochastic methods along their epochs: means over the repetitions, bands are 95 % "
     "intervals. A line that still falls at the end was stopped before convergence.",

@@ -106,7 +106,7 @@ def _ratios(ax: Axes, rows: Frame, looks: dict, ends: tuple[float, float]) -> No
             shift = 1.05 ** (rank - (count - 1) / 2)  # so that markers do not overlap
             rank += 1
             line = part(rows, scheme=scheme, block=block)
-            line = line.assign(place=ratio * shift, low=line["to_iid_low"].clip(lower=ends[0]))[
+            line = line.assign(place=ratio.loc[line.index] * shift, low=line["to_iid_low"].clip(lower=ends[0]))[
                 np.isfinite(line["to_iid"])
             ]
             charts.draw(ax, line, looks, "place", "to_iid", "low", "to_iid_high", mark="bars", hue="scheme",

@@ -94,7 +94,7 @@ def _percent(rows: Frame) -> Frame:
     drawn = rows[np.isfinite(rows["mean"])]
     methods = list(estimators(drawn["method"]))
     shift = {method: 1.2 * (rank - (len(methods) - 1) / 2) for rank, method in enumerate(methods)}  # bars are apart
-    return drawn.assign(percent=100 * drawn["fraction"] + drawn["method"].map(shift))
+    return drawn.assign(percent=100 * drawn["fraction"] + drawn["method"].map(shift).astype(float))
 
 
 def _fractions(ax: Axes, rows: Frame, drawn: Frame, looks: dict) -> None:
