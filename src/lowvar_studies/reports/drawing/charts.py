@@ -28,7 +28,7 @@ else:
 Looks = dict[str, Estimator]
 BANDS = 3  # most lines of a panel whose intervals are bands
 _APART = 2.0  # points between the bars of two lines
-_TICKS = 3  # least number of labelled ticks
+_TICKS, _MOST = 3, 7  # least and largest number of labelled ticks
 
 
 def no_finish(ax: Axes, rows: Frame, drawn: Frame, looks: Looks) -> None:
@@ -383,7 +383,7 @@ def _round(axis: Axis) -> list[float]:
     for locator in locators:
         places = (float(f"{place:.10g}") for place in locator.tick_values(low, high))
         found = zero + [place for place in places if low * (1 - 1e-9) <= place <= high * (1 + 1e-9)]
-        if len(found) >= _TICKS:
+        if _TICKS <= len(found) <= _MOST:  # within a decade, LogLocator may return as many as fit a linear axis
             break
     return found
 
