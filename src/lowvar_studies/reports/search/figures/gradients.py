@@ -52,7 +52,7 @@ def draw(rows: Frame) -> Picture:
             ax.set_title(f"{name}\n{title}" if rank == 0 else title)
             _ratios(ax, totals[np.isclose(totals["sigma"], spread)], looks, ends)
             if rank:
-                ax.set_yticklabels([])
+                ax.tick_params(labelleft=False)
         line[0].set_ylabel("variance / iid")
         line[-1].set_title("iid: parts of f")
         _composition(line[-1], problem, spreads)
