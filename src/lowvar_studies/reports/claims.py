@@ -23,10 +23,10 @@ from pydantic import Field
 
 from lowvar.errors import UserError, check_known, unknown_name
 from lowvar_studies.jobs.common_files import CLAIMS
-from lowvar_studies.jobs.common_spec import Strict, validated
+from lowvar_studies.jobs.common_spec import SCALES, Strict, validated
 from lowvar_studies.jobs.load import FAMILIES
+from lowvar_studies.jobs.study import Job, Study
 from lowvar_studies.reports.effect import SHARED, Effect, Effects, Missing, Positive, select
-from lowvar_studies.reports.scales import made_at, makes, stated
 from lowvar_studies.yaml_files import read_yaml
 
 EFFECTS = SHARED | {name: effect for family in FAMILIES.values() for name, effect in family.effects.items()}
@@ -149,26 +149,26 @@ def load(path: str | Path) -> list[Claim]:
     return [parse(entry, f"{path}: claim {number}") for number, entry in enumerate(content, 1)]
 
 
-def parse(stated: Any, where: str = "claim") -> Claim:
+def parse(entry: Any, where: str = "claim") -> Claim:
     """A claim from an entry of a claims file.
 
     Args:
-        stated: a mapping with the keys of ``Claim``; ``test`` is a mapping with ``effect``, its arguments and bounds.
+        entry: a mapping with the keys of ``Claim``; ``test`` is a mapping with ``effect``, its arguments and bounds.
         where: the file and the claim's number, for messages.
 
     Raises:
         UserError: an unknown effect, key or value.
     """
-    if not isinstance(stated, dict) or not isinstance(stated.get("test"), dict):
+    if not isinstance(entry, dict) or not isinstance(entry.get("test"), dict):
         raise UserError(f"{where}: a claim must be a mapping, and so must its key 'test'")
-    where = f"{where} {stated['id']!r}" if "id" in stated else where
-    test = stated["test"]
+    where = f"{where} {entry['id']!r}" if "id" in entry else where
+    test = entry["test"]
     if "effect" not in test:
         raise UserError(f"{where}: test: key 'effect' is missing")
     if (effect := str(test["effect"])) not in EFFECTS:
         raise unknown_name("effect", effect, EFFECTS, where=where)
     model = _model(EFFECTS[effect])
-    return validated(Claim, {**stated, "test": validated(model, test, where=f"{where}: test")}, where=where)
+    return validated(Claim, {**entry, "test": validated(model, test, where=f"{where}: test")}, where=where)
 
 
 def judge(claims: Iterable[Claim], tables: Mapping[str, Any], study: Any = None):
@@ -220,6 +220,41 @@ def _not_made(claim, lacking, tables, study):
     note = "; ".join(filter(None, (claim.note, f"not made at scale {study.scale}, but at {' and '.join(made)}")))
     nothing = {"published": claim.test.shown, "ours": math.nan, "low": math.nan, "high": math.nan}
     return {**nothing, "verdict": NOT_MADE, "note": f"{note}: {lacking}"}
+
+
+# rows that an experiment makes at some of its scales, as its settings tell -------------------------------------------
+
+
+def makes(study: Study, lacking: Missing) -> list[Job]:
+    """The jobs of a study whose rows have the values that an effect wants of a table."""
+    kinds = [one.rows_of for one in study.family.tables if one.name == lacking.table and one.when(study.experiment)]
+    return [job for job in study.jobs(*kinds) if _has(job, lacking.wanted)] if kinds else []
+
+
+def made_at(study: Study, lacking: Missing) -> dict[str, Study]:
+    """The other scales at which the experiment makes a table or rows that it lacks; none if its own should have."""
+    others = [] if makes(study, lacking) else [scale for scale in SCALES if scale != study.scale]
+    studies = {scale: Study.load(study.path, scale) for scale in others}
+    return {scale: one for scale, one in studies.items() if makes(one, lacking)}
+
+
+def stated(job: Job, column: str) -> list[Any]:
+    """The values of a table's column that a job's names and settings tell; none if they do not."""
+    return [job.names[column]] if column in job.names else job.spec.stated(column)
+
+
+def _has(job: Job, wanted: Mapping[str, Any]) -> bool:
+    return all(_among(value, stated(job, column)) for column, value in wanted.items())
+
+
+def _among(value: Any, values: list[Any]) -> bool:
+    """Whether a value is one of those that settings state, or they state none."""
+    if isinstance(value, float):
+        return not values or any(math.isclose(value, float(one), rel_tol=1e-9) for one in values)
+    return not values or value in values
+
+
+# verdicts ------------------------------------------------------------------------------------------------------------
 
 
 def _judged(claim, effects):

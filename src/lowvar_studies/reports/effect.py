@@ -57,8 +57,8 @@ class Effect:
     rank: float | None = None
 
     @classmethod
-    def of(cls, values: Iterable, **more: Any) -> "Effect":
-        """An effect from a value and the ends of its interval."""
+    def from_interval(cls, values: Iterable, **more: Any) -> "Effect":
+        """An effect from a value and the two ends of its interval."""
         value, low, high = (float(one) for one in values)
         return cls(value, low, high, **more)
 
@@ -118,7 +118,7 @@ def compare(mine, theirs, how: Literal["difference", "geometric", "means"], inte
         with np.errstate(over="ignore", invalid="ignore"):  # ELBOs of diverged runs can overflow
             found = centre(a - b, interval)
             found = np.exp(found) if how == "geometric" else found
-    return Effect.of(found, pairs=len(pairs), note=note)
+    return Effect.from_interval(found, pairs=len(pairs), note=note)
 
 
 def centre(values, interval: Interval = "t") -> tuple[float, float, float]:
@@ -128,7 +128,7 @@ def centre(values, interval: Interval = "t") -> tuple[float, float, float]:
     return INTERVALS[interval](values) if known else UNKNOWN
 
 
-def said(interval: Interval) -> str:
+def statistic(interval: Interval) -> str:
     """The statistic of an interval, for notes; empty for a mean."""
     return "" if interval == "t" else "median and its rank interval; "
 
@@ -204,7 +204,8 @@ def value(tables, table: str, column: str, at: dict[str, Any], truth: bool = Fal
     if f"{column}_se" in found:
         more = 1.0 if published_repetitions is None else float(found["repetitions"]) / published_repetitions
         errors = (float(found[f"{column}_se"]) * math.sqrt((1 + more) / 2), float(found["truth_error"]))
-    return Effect(number, low, high, pairs=found.get("repetitions"), note=sizes_of(found), errors=errors)
+    note = f"generations {found['first']} to {found['last']}" if "first" in found else sizes_of(found)
+    return Effect(number, low, high, pairs=found.get("repetitions"), note=note, errors=errors)
 
 
 def _only_row(tables, name, at, *columns):

@@ -6,11 +6,9 @@ import yaml
 
 from lowvar.errors import UserError
 from lowvar_studies.jobs import commands as jobs
-from lowvar_studies.jobs.load import FAMILIES
 from lowvar_studies.jobs.study import Study
-from lowvar_studies.reports import claims as C
+from lowvar_studies.reports.claims import made_at
 from lowvar_studies.reports.effect import Missing
-from lowvar_studies.reports.scales import made_at, makes
 
 INTEGRAL = {
     "family": "integral",
@@ -135,26 +133,3 @@ CELL = {"problem": "levy", "scheme": "rqmc", "baseline": "mean", "block": "mu", 
 )
 def test_the_settings_of_a_scale_tell_its_rows(tmp_path, content, table, wanted, scales):
     assert list(made_at(written(tmp_path, content), Missing(table, **wanted))) == scales
-
-
-SHIPPED = ["problem", "method", "backend", "sizes", "population", "sigma", "scheme", "baseline", "batch_size", "noise",
-           "particles", "step_size"]  # fmt: skip
-
-
-def test_shipped_claims_are_about_what_the_paper_scale_makes(repository):
-    """By its settings alone, so that a claim that is not made at a smaller scale is no mistake."""
-    number = 0
-    for path in sorted((repository / "workflow/claims").glob("*.yaml")):
-        study = Study.load(repository / "workflow/experiments" / path.name, "paper")
-        tables = [one.name for one in study.family.tables if one.when(study.experiment)]
-        for claim in C.load(path):
-            test = dict(claim.test) | dict(claim.test).get("at", {})
-            if test.get("unit") == "step":  # of a benchmark
-                continue
-            wanted = {key: test[key] for key in SHIPPED if test.get(key) is not None}
-            if study.experiment.family == "search":  # a peer runs in its own backend
-                wanted.pop("backend", None)
-            assert any(makes(study, Missing(table, **wanted)) for table in tables), f"{path.name}: {claim.id}"
-            number += 1
-    assert number > 500
-    assert set(FAMILIES) == {"variational", "search", "integral"}

@@ -132,5 +132,5 @@ def test_sensitivity_and_selected_have_the_schedules():
     assert chosen.loc["mlmc", "published_r"] == 221
     assert chosen.loc["mc", "published_step_size"] == 0.39893
     assert chosen.loc["storm", [name for name in chosen if name.startswith("published_")]].isna().all()
-    assert published.of(published.SELECTED, "hlr", "anything")["mc"] == {"step_size": 0.39893}
-    assert published.of(published.SELECTED, "logistic_regression", "anything") == {}
+    assert published.numbers(published.SELECTED, "hlr", "anything")["mc"] == {"step_size": 0.39893}
+    assert published.numbers(published.SELECTED, "logistic_regression", "anything") == {}

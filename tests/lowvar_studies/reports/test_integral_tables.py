@@ -77,13 +77,6 @@ def test_split_adds_up_and_the_truths_error_is_taken_off():
     assert errors["resolved"].mean() < 0.1
 
 
-def test_variance_share():
-    unbiased = A.errors(trace(TRUTH + np.tile([-1.0, 1.0], 10)), truth()).iloc[0]
-    assert unbiased["variance_share"] == 1.0
-    shifted = A.errors(trace(TRUTH + 2 + np.tile([-1.0, 1.0], 10)), truth()).iloc[0]
-    assert shifted["variance_share"] == pytest.approx((20 / 19) / 5)
-
-
 def test_ratio_to_monte_carlo_is_of_pairs():
     noise = gaussian(0, 1, 30)
     half = TRUTH + (noise - TRUTH) / 2
@@ -108,7 +101,7 @@ def test_a_failed_repetition_is_counted_and_spoils_the_mean():
     assert row["coverage"] <= 7 / 8
     assert A.decomposition(traces, truth("f", "g")).iloc[0]["mse"] == np.inf
     sums = A.sums(traces, truth("f", "g")).set_index("method")
-    assert (sums.loc["m", "sum_mae"], sums.loc["m", "sum_se"], sums.loc["m", "failed"]) == (np.inf, np.inf, 1)
+    assert (sums.loc["m", "sum_mae"], sums.loc["m", "failed"]) == (np.inf, 1)
     assert np.isfinite(sums.loc["monte_carlo", "sum_mae"])
     found = nested(["p"], metrics({"errors": A.errors(traces, truth("g", "f"))}))
     assert found["p"]["mae"] == {"m-torch": None, "monte_carlo-torch": pytest.approx(np.abs(values - TRUTH).mean())}
@@ -119,7 +112,7 @@ def test_sums_over_tasks_leave_derived_quantities_out():
     traces["derived"] = traces["task"] == "log_evidence"
     known = truth("f", "g", "log_evidence", error=0.1)
     (row,) = A.sums(traces, known).to_dict("records")
-    assert (row["tasks"], row["sum_mae"], row["sum_se"]) == (2, 2.0, 3.0)  # sums 3 and 1; of squares 5 and 1
+    assert (row["tasks"], row["sum_mae"]) == (2, 2.0)  # sums 3 and 1
     assert row["sum_mae_se"] == pytest.approx(1.0)
     assert row["sum_mae_low"] == pytest.approx(2 - 12.7062, abs=1e-3)
     assert row["truth_error"] == pytest.approx(0.2)

@@ -82,13 +82,14 @@ def test_the_errors_are_those_of_the_trace():
 
 def test_claims_of_rates(judge):
     found = {"rates": table(traces(lambda t, r: (1 + 0.1 * r) * t**-0.75))}
-    at = {"problem": "p", "method": "m"}
-    slow = judge("rate", found, less="theorem", **at, of="last", at_most=0)
+    at = {"problem": "p", "method": "m", "of": "last"}
+    slope, excess = ({"table": "rates", "column": name, "at": at} for name in ("slope", "excess"))
+    slow = judge("value", found, **excess, at_most=0)
     assert slow["verdict"] == "fails"
-    assert slow["note"].endswith("to 1e4")
-    assert judge("rate", found, **at, of="last", published=-0.75, plus_minus=0.05)["verdict"] == "holds"
-    assert judge("rate", found, **at, of="last", published=-1, plus_minus=0.05)["verdict"] == "fails"
+    assert slow["note"].endswith("to 10000")
+    assert judge("value", found, **slope, published=-0.75, plus_minus=0.05)["verdict"] == "holds"
+    assert judge("value", found, **slope, published=-1, plus_minus=0.05)["verdict"] == "fails"
     with pytest.raises(UserError, match="'rates' has no rows of problem p, method n"):
-        judge("rate", found, **at | {"method": "n"}, below=0)
+        judge("value", found, **slope | {"at": {"problem": "p", "method": "n"}}, below=0)
     lost = {"rates": table(traces(lambda t, r: 1 / t, status="diverged"))}
-    assert judge("rate", lost, **at, at_most=0)["verdict"] == "undecided"
+    assert judge("value", lost, **slope, at_most=0)["verdict"] == "undecided"

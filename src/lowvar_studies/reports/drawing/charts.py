@@ -28,7 +28,7 @@ else:
 Looks = dict[str, Estimator]
 BANDS = 3  # most lines of a panel whose intervals are bands
 _APART = 2.0  # points between the bars of two lines
-_TICKS = 3  # least number of labelled ticks
+_TICKS, _MOST = 3, 7  # least and largest number of labelled ticks
 
 
 def no_finish(ax: Axes, rows: Frame, drawn: Frame, looks: Looks) -> None:
@@ -47,11 +47,12 @@ class Lines:
         ends: columns of the ends of intervals.
         panel: the column with a panel for each value, in order of appearance.
         title: of a panel, from its value.
-        log: the logarithmic axes; without ``x``, the horizontal axis is one along a run, see ``run_axis``.
+        log: the logarithmic axes.
+        run: whether the horizontal axis is one along a run, see ``run_axis``; by default unless ``log`` has ``x``.
         mark: of intervals, as for ``draw``.
         markers: about how many markers a line has; 0 for one at each value.
         style: ``style(look)`` of a line.
-        shown: ``shown(rows)``: the rows of a panel that can be drawn, perhaps with further columns.
+        visible: ``visible(rows)``: the rows of a panel that its axes can show, perhaps with further columns.
         empty: why a panel without such rows is empty, or ``empty(rows)``.
         fit: whether the vertical axis ends near the outermost means, see ``frame``.
         finish: ``finish(panel, rows, drawn, looks)``: adds what the other fields do not describe.
@@ -66,10 +67,11 @@ class Lines:
     panel: str = "problem"
     title: Callable[[Any], str] = str
     log: str = "y"
+    run: bool = True
     mark: str = "band"
     markers: int = 0
     style: Callable[..., dict] | None = None
-    shown: Callable[[Frame], Frame] = lambda rows: rows
+    visible: Callable[[Frame], Frame] = lambda rows: rows
     empty: str | Callable[[Frame], str] = "nothing finite to draw"
     fit: bool = True
     finish: Callable[[Axes, Frame, Frame, Looks], None] = no_finish
@@ -85,11 +87,11 @@ class Lines:
         return fig
 
     def _draw(self, ax: Axes, rows: Frame, looks: Looks) -> None:
-        drawn = self.shown(rows)
+        drawn = self.visible(rows)
         if not ready(ax, drawn, self.empty if isinstance(self.empty, str) else self.empty(rows), self.log):
             return
         draw(ax, drawn, looks, self.x, self.y, *self.ends, mark=self.mark, markers=self.markers, style=self.style)
-        if "x" not in self.log:
+        if self.run and "x" not in self.log:
             run_axis(ax, drawn[self.x].to_numpy())
         if self.fit:
             frame(ax, *numbers(drawn, *((self.ends[0], self.y, self.ends[1]) if self.ends else (self.y,) * 3)))
@@ -110,7 +112,7 @@ def draw(
     name: str = "{}",
     style: Callable[..., dict] | None = None,
     hue: str = "method",
-    known: list[str] | None = None,
+    backends: list[str] | None = None,
 ) -> None:
     """A line for each method with rows, in the figure's order, from columns of tidy rows.
 
@@ -127,15 +129,15 @@ def draw(
         name: the label of a line, with the method's name in braces, and its backend in others.
         style: ``style(look)``: of the line, by default ``kind``.
         hue: the column of the methods.
-        known: the figure's backends, each with a line of its own; by default rows have one.
+        backends: the figure's, each with a line of its own; by default rows have one.
     """
     lines = []
     for key, line in by_hue(rows, looks, hue, x):
-        each = [part(line, backend=one) for one in known] if known else [line]
+        each = [part(line, backend=one) for one in backends] if backends else [line]
         lines += [(key, rank, own) for rank, own in enumerate(each) if len(own)]
     shown = list(dict.fromkeys(key for key, *_ in lines))
     for key, rank, line in lines:
-        look, label = looks[key], name.format(key, known[rank] if known else "")
+        look, label = looks[key], name.format(key, backends[rank] if backends else "")
         at, middle = numbers(line, x, y)
         every = max(1, len(line) // markers) if markers else 1
         if low:
@@ -381,7 +383,7 @@ def _round(axis: Axis) -> list[float]:
     for locator in locators:
         places = (float(f"{place:.10g}") for place in locator.tick_values(low, high))
         found = zero + [place for place in places if low * (1 - 1e-9) <= place <= high * (1 + 1e-9)]
-        if len(found) >= _TICKS:
+        if _TICKS <= len(found) <= _MOST:  # within a decade, LogLocator may return as many as fit a linear axis
             break
     return found
 
@@ -389,11 +391,11 @@ def _round(axis: Axis) -> list[float]:
 def word(value: float) -> str:
     """A tick's label.
 
-    >>> word(0.0), word(300.0), word(0.15), word(1e5), word(3e-5), word(-0.159)
-    ('0', '300', '0.15', '$10^{5}$', '$3\\\\times 10^{-5}$', '-0.159')
+    >>> word(0.0), word(300.0), word(0.15), word(1e5), word(1e-3), word(3e-3), word(3e-5)
+    ('0', '300', '0.15', '$10^{5}$', '$10^{-3}$', '0.003', '$3\\\\times 10^{-5}$')
     """
-    if value == 0 or 0.01 <= abs(value) < 1e4:
-        return f"{value:.10g}"
     digits, power = f"{value:.9e}".split("e")
     digits = digits.rstrip("0").rstrip(".")
+    if value == 0 or (0.01 if digits == "1" else 1e-4) <= abs(value) < 1e4:
+        return f"{value:.10g}"
     return f"$10^{{{int(power)}}}$" if digits == "1" else f"${digits}\\times 10^{{{int(power)}}}$"

@@ -93,6 +93,15 @@ def numbers(rows: Frame, *columns: str) -> list[np.ndarray]:
     return [rows[column].to_numpy(float) for column in columns]
 
 
+def log_slope(x: Any, y: Any) -> float:
+    """The least-squares slope of log ``y`` against log ``x``, where ``y`` is positive and finite; NaN for one ``x``."""
+    x, y = np.asarray(x, float), np.asarray(y, float)
+    used = np.isfinite(y) & (y > 0)
+    if len(np.unique(x[used])) < 2:
+        return float("nan")
+    return float(np.polyfit(np.log(x[used]), np.log(y[used]), 1)[0])
+
+
 def finite(values: Any) -> np.ndarray:
     """The finite ones among values."""
     values = np.asarray(values, float)

@@ -67,11 +67,11 @@ def coverage(tables, problem: str, method: str, sizes: Sizes, task: str, backend
         return Effect(np.nan, pairs=count, note=f"{method} gives no standard errors; {note}", errors=(np.nan,))
     if truth_error > _KNOWN * median:
         note = f"the truth's error, {truth_error:.1e}, is too large for standard errors of {median:.1e}; {note}"
-        return Effect.of(interval, pairs=count, note=note, bounds=(np.nan, np.nan), errors=(np.nan,))
+        return Effect.from_interval(interval, pairs=count, note=note, bounds=(np.nan, np.nan), errors=(np.nan,))
     error, excess = math.sqrt(LEVEL * (1 - LEVEL) / count), float(one["coverage"]) - LEVEL
     if abs(excess) > 2 * error:
         note = f"intervals are too {'wide' if excess > 0 else 'narrow'}; {note}"
-    return Effect.of(interval, pairs=count, note=note, errors=(error,))
+    return Effect.from_interval(interval, pairs=count, note=note, errors=(error,))
 
 
 def _size_ratio(tables, problem, method, sizes, more, task, backend):

@@ -70,7 +70,6 @@ def errors(traces, truth):
             | _named("rmse", np.sqrt(mse))
             | _named("bias", _bias(error, te))
             | _named("sd", sd)
-            | {"variance_share": _share(sd[0] ** 2, mse[0] - te**2)}
             | _named("to_mc", to_mc)
             | _coverage(rows)
             | {"flagged": float((rows["flags"].fillna("") != "").mean()), "truth": float(rows["truth"].iloc[0]),
@@ -92,7 +91,6 @@ ERRORS = Table(
     rmse.. | float64 | f's | root mean squared error, including the truth's error
     bias.. | float64 | f's | mean error
     sd.. | float64 | f's | standard deviation of the estimates over repetitions
-    variance_share | float64 | | share of the mean squared error (less `truth_error^2`) that is variance, at most 1
     to_mc.. | float64 | | `rmse` divided by that of the method `monte_carlo` at the same sizes; NaN if there is none
     coverage.. | float64 | | share of repetitions whose own 95 % interval contains the truth; NaN without intervals
     standard_error_median | float64 | f's | median of the method's standard errors
@@ -176,7 +174,6 @@ def sums(traces, truth):
             | {"tasks": group["task"].nunique(), "repetitions": len(absolute), "failed": _failed(absolute)}
             | _named("sum_mae", total)
             | {"sum_mae_se": standard_error(absolute)}
-            | _named("sum_se", mean_of_squares(sum_of_errors(group, power=2)))
             | {"truth_error": te, "resolved": bool(total[0] > 2 * te)}
         )  # fmt: skip
     return SUMS.frame(out)
@@ -192,7 +189,6 @@ SUMS = Table(
     failed | int64 | | repetitions that failed in any task
     sum_mae.. | float64 | f's | mean over repetitions of the sum of absolute errors
     sum_mae_se | float64 | f's | its standard error over repetitions
-    sum_se.. | float64 | f's^2 | mean over repetitions of the sum of squared errors
     truth_error | float64 | f's | sum over tasks of the truth's standard errors
     resolved | bool | | whether `sum_mae` is above twice `truth_error`
     """),
@@ -265,11 +261,6 @@ def _bias(error, truth_error: float) -> tuple[float, float, float]:
     mean, low, high = mean_interval(error)
     half = float(np.hypot((high - low) / 2, NORMAL * truth_error))
     return mean, mean - half, mean + half
-
-
-def _share(variance: float, mse: float) -> float:
-    """The share of the variance in an unbiased mean squared error, at most 1."""
-    return float(min(variance / mse, 1.0)) if np.isfinite(mse) and mse > 0 else np.nan
 
 
 def _coverage(rows) -> dict[str, float]:

@@ -149,18 +149,17 @@ def _tasks(table):
     return table[["problem", "task"]].drop_duplicates()
 
 
-def sum_of_errors(estimates, power: int = 1):
+def sum_of_errors(estimates):
     """The sum over tasks of absolute errors, by repetition; infinite if a task failed or is missing.
 
     Args:
         estimates: rows of one problem, method, backend and sizes, columns ``task, repetition, error, status``.
-        power: 1, or 2 for squared errors.
 
     Returns:
         A pandas series by repetition.
     """
     wide = estimates.assign(error=signed_errors(estimates)).pivot(index="repetition", columns="task", values="error")
-    return (wide.abs().fillna(np.inf) ** power).sum(axis=1).sort_index()
+    return wide.abs().fillna(np.inf).sum(axis=1).sort_index()
 
 
 def standard_error(error) -> float:

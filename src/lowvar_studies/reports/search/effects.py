@@ -86,7 +86,7 @@ def evaluation_ratio(tables, problem: str, method: str, others: Rivals, target: 
             notes.append(f"{method} misses the target within its budget, so the ratio to {other} is a lower bound")
         if min(len(met[method][0]), len(met[other][0])) < _FEWEST:
             notes.append(f"fewer than {_FEWEST} repetitions, so no interval for {other}")
-        each.append(Effect.of(ratio, rank=-1.0 if math.isnan(ratio[0]) else None))
+        each.append(Effect.from_interval(ratio, rank=-1.0 if math.isnan(ratio[0]) else None))
     return Effects(each, before=notes, after=[budgets({name: budget for name, (_, budget) in met.items()})])
 
 
@@ -102,7 +102,7 @@ def final_gap_ratio(tables, problem: str, method: str, others: Names = (), of: O
     if not others:
         left = mine[_COLUMN[of]].to_numpy(float) / mine["start"].to_numpy(float)
         middle, low, high = mean_interval(left) if np.isfinite(left).all() else (np.inf, np.nan, np.nan)
-        return Effect.of((middle, np.maximum(low, 0.0), high), pairs=len(left), note=note)
+        return Effect.from_interval((middle, np.maximum(low, 0.0), high), pairs=len(left), note=note)
     if not np.isfinite(mine["optimum"]).all():
         raise UserError(f"the optimum of {problem} is unknown, so there are no gaps: use the share of event lower")
     logs = {name: np.log(np.maximum(rows[_COLUMN[of]], _LEAST_GAP)) for name, rows in ends.items()}

@@ -1,11 +1,12 @@
 """The family ``search``: its declarations and its jobs."""
 
 from lowvar_studies.jobs.search.spec import SearchExperiment
-from lowvar_studies.reports.declarations import Family
+from lowvar_studies.reports.declarations import Family, Frame
 from lowvar_studies.reports.search import effects, figures, files, progress, rates
 from lowvar_studies.reports.search.gathering import DECOMPOSITION, HITS, KEYS, build
 from lowvar_studies.reports.search.progress import quantile, same_target
-from lowvar_studies.reports.search.summary import summary
+
+_EARLY = (100, 500)  # evaluations per dimension at which a kept page shows the group `all` before the end
 
 
 def engine(spec, prepared):
@@ -45,6 +46,40 @@ def metrics(gathered):
     met = rows[(rows["of"] == "mean") & same_target(rows["target"], gathered.experiment.search.target)]
     for row in met.itertuples():
         yield row.problem, "evaluations_to_target", f"{row.method}-{row.backend}", row.evaluations_median
+
+
+def summary(tables) -> tuple[str, Frame] | None:
+    """Percentages of targets that the best point of each method met, over all problems and in each group.
+
+    Args:
+        tables: the tables of an experiment by name; None is returned for one without groups.
+
+    Returns:
+        A title, and a row for each method, sorted by the share of all targets met by the end; a method that did not run
+        on all problems of a group has no percentage there.
+    """
+    import pandas as pd
+
+    if "groups" not in tables:
+        return None
+    rows = tables["groups"]
+    rows = rows[rows["of"] == "best"].sort_values("evaluations_per_dim", kind="stable")
+    end = rows["budget_per_dim"].max()
+    groups = list(dict.fromkeys(rows.sort_index()["problem"]))
+    places = [("all", at) for at in _EARLY if at < end] + [(group, end) for group in groups]
+    columns = {}
+    for group, at in places:
+        met = rows[(rows["problem"] == group) & (rows["evaluations_per_dim"] <= at * (1 + 1e-9))]
+        columns[f"{group}, {at:g}"] = met.groupby(["method", "backend"], sort=False)["share"].last()
+    table = pd.DataFrame(columns)
+    last = f"{groups[0]}, {end:g}"
+    table = table.sort_values(last, ascending=False, kind="stable")
+    shown = table.map(lambda share: "" if share != share else f"{100 * share:.0f}")
+    names = [method if backend == "jax" else f"{method} ({backend})" for method, backend in shown.index]
+    shown = shown.reset_index(drop=True)
+    shown.insert(0, "method", names)
+    title = "Targets met (%), by group and evaluations per dimension"
+    return title, shown
 
 
 FAMILY = Family(

@@ -31,8 +31,7 @@ def curves(traces, hits, optima: Mapping[str, float | None], dims: Mapping[str, 
     when all have met the last target.
 
     Args:
-        traces: the traces of all runs in one table, columns ``problem, method, backend, repetition, iteration,
-            evaluations, f, best, sigma, condition, status``.
+        traces: the traces of all runs in one table.
         hits: the table ``hits``, columns ``problem, method, backend, repetition, target, of, evaluations, budget``;
             used for the budgets.
         optima: the optimum of each problem, None if unknown.
@@ -46,20 +45,15 @@ def curves(traces, hits, optima: Mapping[str, float | None], dims: Mapping[str, 
         group = group.drop_duplicates(["evaluations", "repetition"], keep="last")
         wide = {
             name: group.pivot(index="evaluations", columns="repetition", values=name).sort_index().ffill()
-            for name in ("iteration", "f", "best", "sigma", "condition", "lost")
+            for name in ("iteration", "f", "lost")
         }
-        f, best = (wide[name].to_numpy(float) for name in ("f", "best"))
+        f = wide["f"].to_numpy(float)
         problem, method, backend = key
         table = {"problem": problem, "dim": dims[problem], "method": method, "backend": backend,
                  "evaluations": wide["f"].index.to_numpy(),
                  "iteration": wide["iteration"].max(axis=1).astype(int)}  # fmt: skip
-        for name, values in (("f", f), ("best", best)):
-            for part, q in (("median", 0.5), ("low", 0.25), ("high", 0.75)):
-                table[f"{name}_{part}"] = quantile(values, q)
-            if name == "f":
-                table["f_mean"] = f.mean(axis=1)
-        table["sigma_median"] = wide["sigma"].median(axis=1)
-        table["condition_median"] = wide["condition"].median(axis=1)
+        for part, q in (("median", 0.5), ("low", 0.25), ("high", 0.75)):
+            table[f"f_{part}"] = quantile(f, q)
         table["repetitions"] = f.shape[1]
         table["diverged"] = wide["lost"].sum(axis=1).astype(int)
         table["budget"], table["optimum"] = budgets[key], _number(optima[problem])
@@ -78,12 +72,6 @@ CURVES = Table(
     f_median | float64 | f's | gap of `f` at the mean, median over repetitions
     f_low | float64 | f's | its lower quartile
     f_high | float64 | f's | its upper quartile
-    f_mean | float64 | f's | its arithmetic mean; infinite if a repetition diverged
-    best_median | float64 | f's | gap of the best evaluated point, median over repetitions
-    best_low | float64 | f's | its lower quartile
-    best_high | float64 | f's | its upper quartile
-    sigma_median | float64 | x's | `sigma` of the trace, median over repetitions
-    condition_median | float64 | | `condition` of the trace, median over repetitions
     repetitions | int64 | | repetitions in the row
     diverged | int64 | | repetitions that had diverged
     """, _BUDGET, _OPTIMUM),
@@ -287,9 +275,8 @@ def with_seconds(table, timings):
             with the seconds of all repetitions together.
 
     Returns:
-        The rows of ``table`` whose job was timed, with ``seconds`` (of one run), ``compile_seconds`` (of the job),
-        ``microseconds_per_evaluation`` and ``microseconds_per_iteration`` (so far; NaN at the start). Times between
-        measurements are interpolated.
+        The rows of ``table`` whose job was timed, with ``seconds`` (of one run) and ``compile_seconds`` (of the job).
+        Times between measurements are interpolated.
     """
     import pandas as pd
 
@@ -300,16 +287,7 @@ def with_seconds(table, timings):
             continue
         clock = timed[key]
         spent = np.interp(rows["evaluations"], clock["evaluations"], clock["seconds"] / clock["repetitions"])
-        micro = 1e6 * spent
-        evaluations, iterations = (rows[name].to_numpy(float) for name in ("evaluations", "iteration"))
-        out.append(
-            rows.assign(
-                seconds=spent,
-                compile_seconds=float(clock["compile_seconds"].max()),
-                microseconds_per_evaluation=np.where(evaluations > 0, micro / np.maximum(evaluations, 1), np.nan),
-                microseconds_per_iteration=np.where(iterations > 0, micro / np.maximum(iterations, 1), np.nan),
-            )
-        )
+        out.append(rows.assign(seconds=spent, compile_seconds=float(clock["compile_seconds"].max())))
     return SECONDS.frame(pd.concat(out, ignore_index=True) if out else [])
 
 
@@ -325,8 +303,6 @@ SECONDS = Table(
     columns(CURVES.columns, """
     seconds | float64 | s | time so far of one run: the job's time per run, without compilation
     compile_seconds | float64 | s | compilation time of the job
-    microseconds_per_evaluation | float64 | 1e-6 s | `seconds` divided by `evaluations`; NaN at the start
-    microseconds_per_iteration | float64 | 1e-6 s | `seconds` divided by `iteration`; NaN at the start
     """),
     _with_seconds,
     timed=True,

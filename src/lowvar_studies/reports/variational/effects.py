@@ -26,8 +26,8 @@ from lowvar_studies.reports.effect import (
     compare,
     count,
     rows,
-    said,
     select,
+    statistic,
     table,
 )
 from lowvar_studies.reports.variational.diagnostics import PARTS, REALISED
@@ -58,7 +58,7 @@ def variance(tables, problem: str, method: str, source: Source = "total", block:
     if run["end"].sum() != 1:
         raise Missing("decomposition", **wanted)
     end = run[run["end"]].iloc[0]
-    return Effect.of((end["variance"], end["low"], end["high"]), note=_sample(end))
+    return Effect.from_interval((end["variance"], end["low"], end["high"]), note=_sample(end))
 
 
 @EFFECTS.effect
@@ -87,7 +87,7 @@ def variance_ratio(tables, problem: str, method: str, others: Rivals, source: So
                 ratio = ratio_of_means([(1, own[source]), (-1, rival[part])])
                 note = f"to {other}'s {part.replace('_', ' ')}, epoch {epoch}"
                 note += f", the worst of {len(epochs)} moments" if moment == "along" else ""
-                each.append(Effect.of(ratio, note=note))
+                each.append(Effect.from_interval(ratio, note=note))
     return Effects(each)
 
 
@@ -141,7 +141,7 @@ def elbo_fraction(tables, problem: str, method: str, other: str, reference: str,
         return Effect.undecided("no common repetitions")
     mine, theirs, third = (values[pairs] for values in elbo)
     note = f"({other} less {method}) / ({reference} less {method}); {at} iterations, {count(len(pairs), 'pair')}"
-    return Effect.of(ratio_interval(theirs - mine, third - mine), pairs=len(pairs), note=note)
+    return Effect.from_interval(ratio_interval(theirs - mine, third - mine), pairs=len(pairs), note=note)
 
 
 @EFFECTS.effect
@@ -174,7 +174,8 @@ def effort_ratio(tables, problem: str, method: str, others: Rivals,
         if not shared:
             each.append(Effect(np.nan))
             continue
-        bounds = [_raced(*(path[path["repetition"] == r] for path in (mine, rival)), level) for r in shared]
+        own, his = (dict(iter(path.groupby("repetition"))) for path in (mine, rival))
+        bounds = [_raced(own[number], his[number], level) for number in shared]
         low, high = np.array(bounds).T
         pace = _pace(tables, problem, method, other, backend) if unit == "seconds" else Effect.certain(1.0)
         low, high, notes = low * pace.value, high * pace.value, [*notes, pace.note]
@@ -183,7 +184,7 @@ def effort_ratio(tables, problem: str, method: str, others: Rivals,
             each.append(Effect(float(np.median([low, high])), 0.0, np.inf))
         elif interval == "rank":
             (least, bottom, _), (most, _, top) = rank_interval(low), rank_interval(high)
-            notes += [said(interval).strip("; "), *_missed(method, other, low, high)]
+            notes += [statistic(interval).strip("; "), *_missed(method, other, low, high)]
             within = pace.high / pace.value if pace.pairs else 1.0
             each.append(Effect(most if np.isinf(most) else least, bottom / within, top * within))
         elif np.array_equal(low, high):
@@ -340,7 +341,7 @@ def measured_ratio(tables, problem: str, method: str, of: Quantity, others: tupl
             notes += _unresolved(method, of, own) + _unresolved(other, theirs, his)
         against = f"to {theirs} of {other}" if others else f"to its {theirs}"
         against += f" at the {to_moment}" if to_moment else ""
-        note = f"{against}, up to iteration {last}; {said(interval)}{count(ratio.pairs or 0, 'pair')}"
+        note = f"{against}, up to iteration {last}; {statistic(interval)}{count(ratio.pairs or 0, 'pair')}"
         each.append(replace(ratio, note=note))
     return Effects(each, after=list(dict.fromkeys(notes))) if each else Effect.undecided("; ".join(notes))
 
@@ -386,10 +387,12 @@ def difference(tables, problem: str, method: str, others: Rivals,
         else:
             notes.append(f"{other} has no common iteration after the start")
             found, number, between = UNKNOWN, 0, ""
-        repeated = said(interval) + count(number, "pair") if others_on is None else f"{number} repetitions, not paired"
+        repeated = (
+            statistic(interval) + count(number, "pair") if others_on is None else f"{number} repetitions, not paired"
+        )
         where = f" on {others_on}" if others_on else ""
         note = f"{_UNITS[of]} ahead of {other}{where} after {at:g} {by}{between}; {repeated}"
-        each.append(Effect.of(found, pairs=number, note=note))
+        each.append(Effect.from_interval(found, pairs=number, note=note))
     return Effects(each, before=notes) if each else Effect.certain(np.inf, "; ".join(notes))
 
 
@@ -422,7 +425,8 @@ def sensitivity(tables, problem: str, to: Literal["alpha0", "beta", "r"], interv
         return Effect.undecided(f"{note}; the best settings diverge in a repetition that judges them")
     if np.isneginf(ends.loc[worst, judged]).any():
         return Effect.certain(np.inf, f"{note}, which diverges")
-    note = f"{note}, chosen by {count(len(choosing), 'other repetition')}; {said(interval)}{count(len(judged), 'pair')}"
+    note = f"{note}, chosen by {count(len(choosing), 'other repetition')}; "
+    note += f"{statistic(interval)}{count(len(judged), 'pair')}"
     return compare(ends.loc[best, judged], ends.loc[worst, judged], "difference", interval, note)
 
 
@@ -498,9 +502,9 @@ def _of_means(mine, rival, name, other, same):
     kept = [set.intersection(*columns) for columns in complete]
     kept = [kept[0] & kept[1]] * 2 if same else kept
     if not pairs or not all(kept):
-        return Effect.of(UNKNOWN, pairs=len(pairs))
+        return Effect.from_interval(UNKNOWN, pairs=len(pairs))
     parts = [(power, cells[sorted(at)]) for side, at in zip(sides, kept, strict=True) for power, cells in side]
-    return Effect.of(ratio_of_means(parts), pairs=len(pairs))
+    return Effect.from_interval(ratio_of_means(parts), pairs=len(pairs))
 
 
 def _unresolved(method, name, ran):

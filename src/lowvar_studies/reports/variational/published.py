@@ -51,7 +51,7 @@ SELECTED = {
 }
 
 
-def of(numbers, model: str, dataset: str) -> Any:
+def numbers(table, model: str, dataset: str) -> Any:
     """The numbers of a model on a dataset; an empty mapping if there are none."""
     model = model.removesuffix("_sd")
-    return numbers.get((model, dataset), numbers.get((model, None), {}))
+    return table.get((model, dataset), table.get((model, None), {}))

@@ -61,7 +61,7 @@ def selected(convergence, schedules: Mapping, problems: Mapping):
         name, method, _ = key
         model, plan = problems[name], schedules.get(key)
         chosen = run.loc[run["best"], "step_size"]
-        of_model = published.of(published.SELECTED, model.model, model.dataset) if model.guide is None else {}
+        of_model = published.numbers(published.SELECTED, model.model, model.dataset) if model.guide is None else {}
         printed = of_model.get(method, {})
         ours = {"step_size": float(chosen.iloc[0]) if len(chosen) else np.nan,
                 "beta": _number(plan, "beta"), "r": _number(plan, "r")}  # fmt: skip

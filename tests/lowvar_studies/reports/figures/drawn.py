@@ -25,7 +25,7 @@ TABLES = {
 }  # fmt: skip
 
 
-def of(family):
+def figures_of(family):
     """``draw(name, table)`` and ``shown(name, table)`` of a family: a matplotlib figure, and its rows."""
 
     def draw(name, table, **options):

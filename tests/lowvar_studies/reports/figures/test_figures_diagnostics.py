@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 import synthetic_diagnostics as S
-from drawn import line, of, texts, titles
+from drawn import figures_of, line, texts, titles
 
 from lowvar.errors import UserError
 from lowvar_studies.reports.drawing import style
 from lowvar_studies.reports.drawing.rows import part
 
-draw, shown = of("variational")
+draw, shown = figures_of("variational")
 
 
 def test_true_and_conditional_part_for_mlmc_alone():

@@ -4,13 +4,13 @@ import numpy as np
 import pandas as pd
 import pytest
 import synthetic_integrals as S
-from drawn import labels, line, of, segments, texts, titles
+from drawn import figures_of, labels, line, segments, texts, titles
 
 from lowvar.core import drawing
 from lowvar.errors import UserError
 from lowvar_studies.reports.drawing.rows import part
 
-draw, shown = of("integral")
+draw, shown = figures_of("integral")
 
 
 def test_errors_are_of_the_last_task_with_intervals():

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from drawn import TABLES, line, of, segments
+from drawn import TABLES, figures_of, line, segments
 
 from lowvar_studies.reports.drawing.rows import part
 
@@ -16,17 +16,13 @@ LINES = [  # family, figure, panel, label of the line, its rows, their columns a
      "iteration", "variance", None),
     *(("variational", name, 1, "cv, jax", {"problem": "australian", "method": "cv"}, along, "gap_mean", ("gap_low", "gap_high"))
       for name, along in (("convergence", "passes"), ("iterations", "iteration"), ("seconds", "seconds"))),
-    ("variational", "variance", 1, "rqmc, squared_error", {"problem": "blr", "method": "rqmc", "quantity": "squared_error"},
-     "iteration", "mean", None),
     ("variational", "snr", 0, "mc, snr_true", {"problem": "hlr", "method": "mc", "quantity": "snr_true"}, "iteration", "mean", None),
     ("variational", "particles", 1, "mlmc", {"problem": "blr", "method": "mlmc", "quantity": "particles"},
      "iteration", "mean", None),
     ("variational", "test", 1, "rqmc", {"problem": "blr", "method": "rqmc", **AT_END}, "iteration", "mean", None),
     ("variational", "sizes", 0, "rqmc", {"method": "rqmc"}, "100 fraction", "mean", ("low", "high")),
-    ("search", "curves", 1, "pycma", {"problem": "rastrigin10", "method": "pycma"}, "evaluations", "f_median", None),
     ("search", "seconds", 0, "pycma", {"problem": "ellipsoid", "method": "pycma"}, "seconds", None, None),
     ("search", "profiles", 0, "fast_ingo", {"problem": "all", "method": "fast_ingo", "of": "mean"}, None, "100 share", None),
-    ("integral", "errors", 0, "paper_vv", {"task": "f_H", "method": "paper_vv"}, "m", "mae", ("mae_low", "mae_high")),
     ("integral", "fits", 1, "vector_valued", {"task": "f_H", "method": "vector_valued", "kind": "curve"}, "x", "fitted", None),
     ("integral", "fits", 0, "sample", {"task": "f_L", "method": "vector_valued", "kind": "point"}, "x", None, None),
     ("integral", "power_scores", 0, "3", {"target": 3}, None, "score", None),
@@ -48,7 +44,7 @@ def column(rows, name):
     ("family", "name", "panel", "label", "where", "along", "up", "ends"), LINES, ids=lambda value: str(value)[:20]
 )
 def test_a_line_is_what_its_rows_say(family, name, panel, label, where, along, up, ends):
-    draw, shown = of(family)
+    draw, shown = figures_of(family)
     table = TABLES[family, name][0]()
     ax, rows = draw(name, table).axes[panel], part(shown(name, table), **where)
     assert len(rows) > 1

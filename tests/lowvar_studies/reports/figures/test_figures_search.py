@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 import synthetic_search as S
-from drawn import labels, line, of, texts
+from drawn import figures_of, labels, line, texts
 
 from lowvar.errors import UserError
 from lowvar_studies.reports.drawing.rows import part
 
-draw, shown = of("search")
+draw, shown = figures_of("search")
 
 
 def test_curves_lines_ends_and_target():

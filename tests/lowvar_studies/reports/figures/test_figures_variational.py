@@ -4,14 +4,14 @@ import numpy as np
 import pandas as pd
 import pytest
 import synthetic
-from drawn import bars, line, of, texts, titles
+from drawn import bars, figures_of, line, texts, titles
 
 from lowvar.core import drawing
 from lowvar.errors import UserError
 from lowvar_studies.reports.drawing import style
 from lowvar_studies.reports.drawing.rows import part
 
-draw, shown = of("variational")
+draw, shown = figures_of("variational")
 
 
 def test_shares_bars_are_the_shares_and_points_are_the_variances():

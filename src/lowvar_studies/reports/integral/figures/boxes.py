@@ -15,7 +15,8 @@ from lowvar_studies.reports.declarations import Figure, Frame
 from lowvar_studies.reports.drawing import charts
 from lowvar_studies.reports.drawing.rows import one_backend, part, problems, require
 from lowvar_studies.reports.drawing.style import Estimator, integrators
-from lowvar_studies.reports.integral.figures.common import RUN, by_sizes, last_task, title
+from lowvar_studies.reports.integral.estimates import last_task
+from lowvar_studies.reports.integral.figures.common import RUN, by_sizes, title
 
 OF = {
     "error": "error of the estimate",

@@ -7,12 +7,6 @@ from lowvar_studies.reports.declarations import Frame
 RUN = ("problem", "method", "backend", "sizes")  # columns that most figures read
 
 
-def last_task(table: Frame) -> Frame:
-    """The rows of each problem's last task."""
-    last = table.groupby("problem", sort=False)["task"].transform("last")
-    return table[table["task"] == last].reset_index(drop=True)
-
-
 def by_sizes(rows: Frame) -> list[tuple[str, str]]:
     """Problem and sizes of each panel."""
     return list(rows[["problem", "sizes"]].drop_duplicates().itertuples(index=False, name=None))

@@ -11,7 +11,8 @@ from lowvar_studies.reports.drawing import charts
 from lowvar_studies.reports.drawing.charts import Lines
 from lowvar_studies.reports.drawing.rows import numbers, one_backend, positive, problems, require
 from lowvar_studies.reports.drawing.style import integrators
-from lowvar_studies.reports.integral.figures.common import RUN, last_task, title
+from lowvar_studies.reports.integral.estimates import last_task
+from lowvar_studies.reports.integral.figures.common import RUN, title
 
 AXES = {"m": "points m of the task", "points": "points of all tasks"}
 _STEP = 1.045  # factor on the horizontal axis between methods at their only number of points
@@ -152,8 +153,8 @@ def select_epochs(epochs: Frame) -> Frame:
 EPOCHS = Figure(
     "epochs", "epochs", select_epochs,
     Lines("percent", "mae", integrators, ("share of all epochs (%)", "mean absolute error"), ("low", "high"),
-          shown=lambda rows: positive(rows, "mae").assign(percent=100 * rows["part"]), empty="no finite error",
-          style=charts.plain, height=3.0),
+          visible=lambda rows: positive(rows.assign(percent=100 * rows["part"]), "mae"), empty="no finite error",
+          style=charts.plain, run=False, height=3.0),
     caption="Mean absolute error of stochastic methods along their epochs: means over the repetitions, bands are 95 % "
     "intervals. A line that still falls at the end was stopped before convergence.",
     answer="mean absolute error of stochastic methods of integration along their epochs.",

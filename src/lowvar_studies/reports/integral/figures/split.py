@@ -13,7 +13,8 @@ from lowvar_studies.reports.declarations import Figure, Frame
 from lowvar_studies.reports.drawing import charts
 from lowvar_studies.reports.drawing.rows import one_backend, require
 from lowvar_studies.reports.drawing.style import integrators
-from lowvar_studies.reports.integral.figures.common import RUN, by_sizes, last_task, title
+from lowvar_studies.reports.integral.estimates import last_task
+from lowvar_studies.reports.integral.figures.common import RUN, by_sizes, title
 
 PARTS = {"bias2": ("bias²", "#D55E00", "D"), "variance": ("variance", "#0072B2", "o")}
 _PLACE = {"bias2": -0.16, "variance": 0.16}  # of a dot in its row of height 1

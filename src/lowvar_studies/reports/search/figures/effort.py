@@ -14,7 +14,7 @@ from lowvar.errors import UserError
 from lowvar_studies.jobs.search.spec import TARGET
 from lowvar_studies.reports.declarations import Figure, Frame
 from lowvar_studies.reports.drawing import charts
-from lowvar_studies.reports.drawing.rows import by_hue, one_backend, problems, require
+from lowvar_studies.reports.drawing.rows import by_hue, log_slope, one_backend, problems, require
 from lowvar_studies.reports.drawing.style import searchers
 from lowvar_studies.reports.search.figures.curves import RUN
 from lowvar_studies.reports.search.gathering import solved
@@ -124,16 +124,12 @@ def select_dims(targets: Frame, target: float = TARGET) -> Frame:
     rows = rows[several].sort_values("dim", kind="stable").reset_index(drop=True)
     if not len(rows):
         raise UserError("targets table: no function in several dimensions; name their problems function_dim")
-    slopes = {key: _slope(group) for key, group in rows.groupby(["function", "method", "backend"], sort=False)}
+    slopes = {
+        key: log_slope(group["dim"], group["evaluations_median"])
+        for key, group in rows.groupby(["function", "method", "backend"], sort=False)
+    }
     keys = zip(rows["function"], rows["method"], rows["backend"], strict=True)
     return rows.assign(exponent=[slopes[key] for key in keys])
-
-
-def _slope(rows: Frame) -> float:
-    finite = rows[np.isfinite(rows["evaluations_median"]) & (rows["evaluations_median"] > 0)]
-    if finite["dim"].nunique() < 2:
-        return float("nan")
-    return float(np.polyfit(np.log(finite["dim"].to_numpy(float)), np.log(finite["evaluations_median"]), 1)[0])
 
 
 @styled

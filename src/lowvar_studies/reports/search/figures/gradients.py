@@ -52,7 +52,7 @@ def draw(rows: Frame) -> Picture:
             ax.set_title(f"{name}\n{title}" if rank == 0 else title)
             _ratios(ax, totals[np.isclose(totals["sigma"], spread)], looks, ends)
             if rank:
-                ax.set_yticklabels([])
+                ax.tick_params(labelleft=False)
         line[0].set_ylabel("variance / iid")
         line[-1].set_title("iid: parts of f")
         _composition(line[-1], problem, spreads)
@@ -106,7 +106,7 @@ def _ratios(ax: Axes, rows: Frame, looks: dict, ends: tuple[float, float]) -> No
             shift = 1.05 ** (rank - (count - 1) / 2)  # so that markers do not overlap
             rank += 1
             line = part(rows, scheme=scheme, block=block)
-            line = line.assign(place=ratio * shift, low=line["to_iid_low"].clip(lower=ends[0]))[
+            line = line.assign(place=ratio.loc[line.index] * shift, low=line["to_iid_low"].clip(lower=ends[0]))[
                 np.isfinite(line["to_iid"])
             ]
             charts.draw(ax, line, looks, "place", "to_iid", "low", "to_iid_high", mark="bars", hue="scheme",

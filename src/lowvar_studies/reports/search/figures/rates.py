@@ -8,7 +8,7 @@ from lowvar.core import drawing
 from lowvar.core.drawing import FAINT, INK, Axes, Picture, styled
 from lowvar_studies.reports.declarations import Figure, Frame
 from lowvar_studies.reports.drawing import charts
-from lowvar_studies.reports.drawing.rows import by_hue, one_backend, part, positive, require
+from lowvar_studies.reports.drawing.rows import by_hue, log_slope, one_backend, part, positive, require
 from lowvar_studies.reports.drawing.style import searchers
 from lowvar_studies.reports.search.figures.curves import RUN
 from lowvar_studies.reports.search.rates import fits
@@ -21,16 +21,12 @@ def select(regret: Frame) -> Frame:
     """All errors, with ``slope``: of the log of the mean error against log generations, over the fitted ones."""
     require(regret, (*RUN, "of", "iteration", "gap_mean", "gap_low", "gap_high", "fitted"), "regret")
     rows = one_backend(regret)
-    found = {key: _slope(group) for key, group in rows.groupby(["problem", "method", "of"], sort=False)}
+    slopes = {
+        key: log_slope(group["iteration"], group["gap_mean"])
+        for key, group in rows[rows["fitted"]].groupby(["problem", "method", "of"], sort=False)
+    }
     keys = zip(rows["problem"], rows["method"], rows["of"], strict=True)
-    return rows.assign(slope=[found[key] for key in keys])
-
-
-def _slope(rows: Frame) -> float:
-    used = positive(rows[rows["fitted"]], "gap_mean")
-    if len(used) < 2:
-        return float("nan")
-    return float(np.polyfit(np.log(used["iteration"].to_numpy(float)), np.log(used["gap_mean"]), 1)[0])
+    return rows.assign(slope=[slopes.get(key, np.nan) for key in keys])
 
 
 @styled

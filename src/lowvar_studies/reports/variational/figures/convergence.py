@@ -86,7 +86,7 @@ def _panel(ax: Axes, rows: Frame, x: str, looks: dict, known: list[str]) -> None
     drawn = drawn[~(lost[drawn.index] & (lengths < 2))]
     if not charts.ready(ax, drawn, why_empty(rows[last]), "y" if y == "gap" else ""):
         return
-    charts.draw(ax, drawn, looks, x, *_ENDS, mark="beside", markers=10, name="{}, {}", known=known)
+    charts.draw(ax, drawn, looks, x, *_ENDS, mark="beside", markers=10, name="{}, {}", backends=known)
     charts.run_axis(ax, drawn[x].to_numpy())
     fates = {"diverged": charts.labels(looks, set(rows.loc[lost, "method"]))}
     if y == "gap":
@@ -208,7 +208,7 @@ def _ends_panel(ax: Axes, rows: Frame, looks: dict, known: list[str]) -> None:
         return
     _room(ax, drawn, rows)
     drawn = drawn.assign(place=drawn["step_size"] * drawn["method"].map(_beside(drawn, list(looks))))
-    charts.draw(ax, drawn, looks, "place", *_ENDS, mark="bars", name="{}, {}", known=known)
+    charts.draw(ax, drawn, looks, "place", *_ENDS, mark="bars", name="{}, {}", backends=known)
     for method, some in drawn[drawn["diverged"] > 0].groupby("method", sort=False):
         style = {"ls": "", "marker": "o", "mfc": "none", "ms": 13, "mew": 1.0}
         ax.plot(some["place"], some["middle"], color=looks[method].colour, **style)

@@ -157,7 +157,7 @@ def _whole_numbers(ax: Axes, rows: Frame, drawn: Frame, looks: dict) -> None:
 POINTS = Figure(
     "particles", "diagnostics", lambda diagnostics: at_best(diagnostics, "particles"),
     Lines("iteration", "mean", estimators, ("iteration", "particles of the next step"), ("low", "high"), markers=8,
-          shown=lambda rows: positive(rows, "mean"), empty=why_empty, finish=_whole_numbers),
+          visible=lambda rows: positive(rows, "mean"), empty=why_empty, finish=_whole_numbers),
     caption="Particles of the next step along the runs, each method at its best step size: means over the "
     "repetitions, bands are 95 % intervals. A particle costs one gradient evaluation, or two in estimators that "
     "compare two steps.",

@@ -55,7 +55,7 @@ def _axis(ax: Axes, drawn: Frame) -> float:
 
 
 ALONG = Lines("iteration", "mean", estimators, ("iteration", _WORDS), ("low", "high"), log="", markers=8, fit=False,
-              shown=lambda rows: rows[np.isfinite(rows["mean"])], empty=why_empty, finish=_finish)  # fmt: skip
+              visible=lambda rows: rows[np.isfinite(rows["mean"])], empty=why_empty, finish=_finish)  # fmt: skip
 
 
 def draw_rates(rows: Frame) -> Picture:
@@ -94,7 +94,7 @@ def _percent(rows: Frame) -> Frame:
     drawn = rows[np.isfinite(rows["mean"])]
     methods = list(estimators(drawn["method"]))
     shift = {method: 1.2 * (rank - (len(methods) - 1) / 2) for rank, method in enumerate(methods)}  # bars are apart
-    return drawn.assign(percent=100 * drawn["fraction"] + drawn["method"].map(shift))
+    return drawn.assign(percent=100 * drawn["fraction"] + drawn["method"].map(shift).astype(float))
 
 
 def _fractions(ax: Axes, rows: Frame, drawn: Frame, looks: dict) -> None:
@@ -113,8 +113,8 @@ def _fractions(ax: Axes, rows: Frame, drawn: Frame, looks: dict) -> None:
 SIZES = Figure(
     "sizes", "fractions", select_ends,
     Lines("percent", "mean", estimators, ("training rows used (%)", _WORDS), ("low", "high"), panel="task", log="",
-          title=lambda task: task.replace("_", " "), mark="bars", shown=_percent, fit=False, empty="all runs diverged",
-          finish=_fractions, height=3.1),
+          title=lambda task: task.replace("_", " "), mark="bars", visible=_percent, fit=False,
+          empty="all runs diverged", finish=_fractions, height=3.1),
     caption="Log-likelihood of held-out rows at the end of the runs, per row, against the share of the training rows "
     "that is used: means over the repetitions with 95 % intervals. The numbers of updates are equal, so fewer rows are "
     "visited more often.",

@@ -44,7 +44,7 @@ def select(seconds: Frame) -> Frame:
 COST = Figure(
     "cost", "seconds", select,
     Lines("iteration", "seconds", estimators, ("iteration", "seconds of a job / its runs"), markers=8,
-          empty="not timed", shown=lambda rows: rows[(rows["seconds"] > 0) & (rows["iteration"] > 0)]),
+          empty="not timed", visible=lambda rows: rows[(rows["seconds"] > 0) & (rows["iteration"] > 0)]),
     caption="Elapsed time of one run against its iterations, without compilation, on the machine that made this "
     "report: the time of a job divided by the number of its runs, which it computes together; a single run would take "
     "longer. A falling slope: cheaper steps."
