@@ -1,6 +1,8 @@
 """Data flows one way: a room imports only from rooms above it, and heavy libraries stay where they belong."""
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ import yaml
 SRC = Path(__file__).parents[2] / "src"
 LIBRARY = SRC / "lowvar"
 DOORS = {"vi", "integrals", "search"}
+MOST_FILES = 38  # that a fit of a NumPyro model enters
 
 
 def imports(path):
@@ -46,6 +49,41 @@ def test_the_tests_see_imports():
     assert {"core", "errors"} <= rooms(LIBRARY / "vi" / "descent.py") | rooms(LIBRARY / "vi" / "fit.py")
     assert "lowvar_studies.jobs.common_spec.Cost" in set(imports(SRC / "lowvar_studies" / "jobs" / "study.py"))
     assert "vi" in rooms(LIBRARY / "integrals" / "scores.py")
+
+
+ENTERED = """
+import sys
+import numpy as np, numpyro, numpyro.distributions as dist
+import lowvar
+
+def model(x, y):
+    w = numpyro.sample("w", dist.Normal(0, 1).expand([2]).to_event(1))
+    with numpyro.plate("rows", len(x), subsample_size=10) as index:
+        numpyro.sample("y", dist.Normal(x[index] @ w, 1.0), obs=y[index])
+
+files, imports = set(), 0
+def entered(frame, event, _):
+    global imports
+    code = frame.f_code
+    if code.co_name == "<module>":
+        imports += (event == "call") - (event == "return")
+    elif event == "call" and not imports and "/src/lowvar/" in code.co_filename:
+        files.add(code.co_filename.rpartition("/src/lowvar/")[2])
+
+x = np.random.default_rng(0).normal(size=(60, 2))
+sys.setprofile(entered)
+lowvar.fit(model, {"x": x, "y": x[:, 0]}, num_steps=30, progress=False)
+sys.setprofile(None)
+print(*sorted(files))
+"""
+
+
+def test_how_many_files_a_fit_enters():
+    """Those whose functions it calls, besides what imports run."""
+    said = subprocess.run([sys.executable, "-W", "ignore", "-c", ENTERED], capture_output=True, text=True, check=True)
+    files = said.stdout.split()
+    assert "vi/fit.py" in files
+    assert len(files) <= MOST_FILES, files
 
 
 def test_dvc_knows_the_code_of_runs():

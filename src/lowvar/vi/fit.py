@@ -28,6 +28,7 @@ from lowvar.vi.run.settings import Method
 from lowvar.vi.run.watched import ENDED, Evaluation, Reached, Run, Watch, interruptible, rule_of
 from lowvar.vi.settings import (
     check_arguments,
+    check_callback,
     check_estimator,
     default_estimator,
     depends_on_batch,
@@ -180,6 +181,7 @@ class Fit:
             UserError: the estimator depends on the length of the whole run (``mlmc_optimal``), or the fit was loaded
                 without its own optimizer or estimator.
         """
+        check_callback(callback)
         more = whole("num_steps", num_steps, 1, or_float=True)
         run = self.run
         if run is None or run.reached is None:
@@ -369,8 +371,7 @@ def fit(
     if estimator is not None:
         check_estimator(estimator)
     check_arguments(fit, options, estimator)
-    if callback is not None and not callable(callback):
-        raise UserError(f"callback = {callback!r}: give a function of an Evaluation")
+    check_callback(callback)
     seed, num_steps = whole("seed", seed, 0), whole("num_steps", num_steps, 1, or_float=True)
     draws = checked_draws(khat_samples)
     problem = problem_of(model, data, streams=True, guide=guide, **start_of(model, init, seed))

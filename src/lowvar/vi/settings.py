@@ -21,7 +21,6 @@ from lowvar.vi.estimators import GRADIENT, OWN
 from lowvar.vi.estimators.schedules import schedule_of
 from lowvar.vi.guides.forms import from_autoguide
 from lowvar.vi.numpyro.model import from_numpyro
-from lowvar.vi.numpyro.streamed import from_files
 from lowvar.vi.run.settings import Method, Settings
 
 
@@ -62,7 +61,11 @@ def problem_of(model, data, *, streams: bool = False, **start):
 
         check_index(data)
     source, others = in_files(data) if streams else (None, {})
-    return from_numpyro(model, data, **start) if source is None else from_files(model, source, others, **start)
+    if source is None:
+        return from_numpyro(model, data, **start)
+    from lowvar.vi.numpyro.streamed import from_files
+
+    return from_files(model, source, others, **start)
 
 
 def start_of(model, init, seed: int) -> dict[str, Any]:
@@ -158,6 +161,18 @@ def check_arguments(called: Callable, options: Mapping[str, Any], estimator: str
     if options and estimator is None:
         error = unknown_name("argument", next(iter(options)), known, where=where)
         raise UserError(f"{error}; options of an estimator need estimator=") if "estimator" in known else error
+
+
+def check_callback(callback: Any) -> None:
+    """Rejects anything but a function of one argument, before a model is evaluated."""
+    if callback is None:
+        return
+    try:
+        inspect.signature(callback).bind(None)
+    except TypeError as error:
+        raise UserError(f"callback = {callback!r}: give a function of an Evaluation: {error}") from error
+    except ValueError:  # it tells no signature
+        return
 
 
 def batch_of(problem) -> int:
