@@ -17,7 +17,6 @@ from lowvar.errors import UserError
 from lowvar.vi.judgement import LEAST, elbo, late_rise, log_weights, spread
 from lowvar.vi.numpyro.model import from_numpyro
 
-
 # --- starts and steps ------------------------------------------------------------------------------------------------
 
 
