@@ -12,6 +12,17 @@ import yaml
 SRC = Path(__file__).parents[2] / "src"
 LIBRARY = SRC / "lowvar"
 DOORS = {"vi", "integrals", "search"}
+# of a NumPyro model with a plate
+FIT = """
+import numpyro, numpyro.distributions as dist
+
+def model(x, y):
+    w = numpyro.sample("w", dist.Normal(0, 1).expand([2]).to_event(1))
+    with numpyro.plate("rows", len(x), subsample_size=10) as index:
+        numpyro.sample("y", dist.Normal(x[index] @ w, 1.0), obs=y[index])
+
+x = np.random.default_rng(0).normal(size=(60, 2))
+"""
 
 
 @functools.cache
@@ -88,11 +99,12 @@ print(len(files), "jax" in sys.modules, *sorted(files))
             "integrate, x = lowvar.integrate, np.random.default_rng(0).normal(size=(4000, 2))",
             "integrate(x, -x, x[:, 0] ** 2, method='monte_carlo')",
         ),
+        (25, True, FIT, "lowvar.fit(model, {'x': x, 'y': x[:, 0]}, num_steps=30, progress=False)"),
     ],
-    ids=["integrate"],
+    ids=["integrate", "fit"],
 )
 def test_a_call_enters_few_files(most, jax, setup, call):
-    code = [sys.executable, "-c", ENTERED.format(setup=setup, call=call)]
+    code = [sys.executable, "-W", "ignore", "-c", ENTERED.format(setup=setup, call=call)]
     number, loaded, *files = subprocess.run(code, capture_output=True, text=True, check=True).stdout.split()
     assert int(number) <= most, files
     assert loaded == str(jax)

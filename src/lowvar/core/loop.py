@@ -263,7 +263,7 @@ class Runs(Protocol):
 
     stops: list[int]
     runs: int
-    backend: Any
+    backend: Any = None
 
     def init(self) -> Any:
         """The state of all runs at position 0."""

@@ -180,7 +180,7 @@ def make_solver(method, spec, problem, sampler):
     if method.factory in OWN:
         OWN.check_options(method.factory, method.options, where="solver")
         make = OWN.get(method.factory)
-        _made("solver", method, make, problem, sampler, 1.0)  # checks options before the run starts
+        _from_factory("solver", method, make, problem, sampler, 1.0)  # checks options before the run starts
         return lambda setting: make(problem, sampler, _step_size(setting), **method.options)
     return descents(make_estimator(method, problem, sampler.batches, spec), spec, sampler)
 
@@ -223,7 +223,7 @@ def make_estimator(method, problem, batches, spec=None):
     backend = problem.backend.name
     GRADIENT.check_options(method.factory, method.options, where="estimator")
     factory = GRADIENT.get(method.factory)
-    estimator = _made("estimator", method, factory, problem, batches)
+    estimator = _from_factory("estimator", method, factory, problem, batches)
     if not isinstance(estimator, Estimator):
         raise UserError(f"{method.estimator}: the factory returned {kind_of(estimator)}, not an Estimator")
     if backend not in estimator.properties.backends:
@@ -259,7 +259,7 @@ def taking(problem, batches, names=GRADIENT.own) -> list[str]:
     return found
 
 
-def _made(kind, method, factory, *args):
+def _from_factory(kind, method, factory, *args):
     try:
         return factory(*args, **method.options)
     except TypeError as error:

@@ -27,6 +27,7 @@ from lowvar.vi.run.settings import Method
 from lowvar.vi.run.watched import ENDED, Evaluation, Reached, Run, Watch, interruptible, rule_of
 from lowvar.vi.settings import (
     check_arguments,
+    check_callback,
     check_estimator,
     default_estimator,
     depends_on_batch,
@@ -62,7 +63,7 @@ class Fit:
             that the guide leaves out; see docs/life-of-a-fit.md on the look for these.
         notes: sentences on problems of the fit; also issued as warnings.
         run: settings and memory of the fit.
-        optimum: the estimated distance from the best guide of the family, an ``vi.gain.Optimum`` by coordinate of
+        optimum: the estimated distance from the best guide of the family, an ``vi.judgement.Optimum`` by coordinate of
             the unconstrained space; None without k-hat, for guides whose coordinates are tied, and where the fit has
             clearly not converged.
     """
@@ -112,8 +113,9 @@ class Fit:
                 f"estimate with standard errors up to {error.max():.1%}"
             )
         if self.khat is None:
-            ended, told = (None, None) if self.run is None else (self.run.ended, self.run.khat_samples)
-            why = "the fit was interrupted" if ended == "interrupted" else "khat_samples is 0" if told == 0 else _COSTLY
+            ended, draws = (None, None) if self.run is None else (self.run.ended, self.run.khat_samples)
+            why = "khat_samples is 0" if draws == 0 else _COSTLY
+            why = "the fit was interrupted" if ended == "interrupted" else why
             why = why if self.run is None or self.run.num_steps else "no step was made"
             lines.append(f"k-hat was not computed: {why}")
         return "\n".join([*lines, *self.notes])
@@ -182,6 +184,7 @@ class Fit:
             UserError: the estimator depends on the length of the whole run (``mlmc_optimal``), or the fit was loaded
                 without its own optimizer or estimator.
         """
+        check_callback(callback)
         more = whole("num_steps", num_steps, 1, or_float=True)
         run = self.run
         if run is None or run.reached is None:
@@ -371,8 +374,7 @@ def fit(
     if estimator is not None:
         check_estimator(estimator)
     check_arguments(fit, options, estimator)
-    if callback is not None and not callable(callback):
-        raise UserError(f"callback = {callback!r}: give a function of an Evaluation")
+    check_callback(callback)
     seed, num_steps = whole("seed", seed, 0), whole("num_steps", num_steps, 1, or_float=True)
     draws = checked_draws(khat_samples)
     problem = problem_of(model, data, streams=True, guide=guide, **start_of(model, init, seed))
@@ -387,7 +389,7 @@ def fit(
     return completed(problem, run, progress, rule_of(stop), callback, _left_out(problem, init))
 
 
-def completed(problem, run: Run, progress, rule=None, callback=None, told: tuple[str, ...] = ()) -> Fit:
+def completed(problem, run: Run, progress, rule=None, callback=None, first: tuple[str, ...] = ()) -> Fit:
     """The fit with the settings of ``run``, continued from where it stands."""
     engine = engines.build(
         problem, run.method, run.solver, seed=run.seed, name=run.name, starts=starts(problem), num_steps=run.num_steps
@@ -399,13 +401,13 @@ def completed(problem, run: Run, progress, rule=None, callback=None, told: tuple
     watch.close(at)
     if watch.ended == "interrupted" and not watch.num_steps:
         raise KeyboardInterrupt
-    fitted = made(problem, *watch.result(state), run.solver.own)
+    fitted = fit_of(problem, *watch.result(state), run.solver.own)
     if watch.num_steps:
         draws = 0 if watch.ended == "interrupted" else run.khat_samples
         k, optimum, notes = judged(fitted, run.solver, run.seed, watch.trace(), draws)
     else:  # there is no fit to judge
         k, optimum, notes = None, None, (f"{problem.name}: the callback ended the fit before its first step",)
-    notes = (*told, *problem.notes(run.solver.batch_size), *_of_optimizer(problem, run.solver, watch, engine), *notes)
+    notes = (*first, *problem.notes(run.solver.batch_size), *_of_optimizer(problem, run.solver, watch, engine), *notes)
     if watch.ended == "interrupted":
         notes = (f"{problem.name}: Ctrl-C ended the fit after {watch.num_steps} of {run.num_steps} steps", *notes)
     for note in notes:
@@ -474,7 +476,7 @@ def bar(progress: bool | None, name: str, epochs: int):
         yield shown.update
 
 
-def made(problem, guide_params, trace, own: Iterable[str] = ()) -> Fit:
+def fit_of(problem, guide_params, trace, own: Iterable[str] = ()) -> Fit:
     """The ``Fit`` of parameters by block, from a run with a caller's own objects, by the names of ``Settings.own``.
 
     Raises:
@@ -521,14 +523,14 @@ def load(
             rows, to a relative 1e-3 at one point of the guide.
     """
     own = own_objects(optimizer or "adam", step_size)
-    return _fit_of(*saved.read(path, model, data, guide, estimator, own))
+    return _from_file(*saved.read(path, model, data, guide, estimator, own))
 
 
 def _unpickled(*pickle) -> Fit:
-    """The ``Fit`` from what ``saved.pickled`` gave."""
-    return _fit_of(*saved.unpickled(*pickle))
+    """The ``Fit`` of a pickle, see ``saved.pickled``."""
+    return _from_file(*saved.unpickled(*pickle))
 
 
-def _fit_of(problem, params, trace, more) -> Fit:
+def _from_file(problem, params, trace, more) -> Fit:
     """The ``Fit`` from the content of its file, see ``saved.read``."""
-    return replace(made(problem, params, trace[["iteration", "elbo", "elbo_se"]]), **more)
+    return replace(fit_of(problem, params, trace[["iteration", "elbo", "elbo_se"]]), **more)

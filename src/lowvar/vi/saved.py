@@ -291,7 +291,7 @@ def pickled(fit, back) -> tuple:
 
 
 def unpickled(functions: bytes, data, content: bytes, settings: str):
-    """What ``read`` returns, from what ``pickled`` gave."""
+    """As ``read``, of a pickle by ``pickled``."""
     require("the pickle of a fit", "cloudpickle", "workers")
     import cloudpickle
 
@@ -303,7 +303,7 @@ def unpickled(functions: bytes, data, content: bytes, settings: str):
     return _content_of("pickle", arrays, about, model, data, *objects)
 
 
-# --- what is in the file ---------------------------------------------------------------------------------------------
+# --- the content of the file -----------------------------------------------------------------------------------------
 
 
 def _content(fit) -> tuple[dict[str, np.ndarray], dict[str, Any]]:

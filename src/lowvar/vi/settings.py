@@ -163,6 +163,18 @@ def check_arguments(called: Callable, options: Mapping[str, Any], estimator: str
         raise UserError(f"{error}; options of an estimator need estimator=") if "estimator" in known else error
 
 
+def check_callback(callback: Any) -> None:
+    """Rejects anything but a function of one argument, before a model is evaluated."""
+    if callback is None:
+        return
+    try:
+        inspect.signature(callback).bind(None)
+    except TypeError as error:
+        raise UserError(f"callback = {callback!r}: give a function of an Evaluation: {error}") from error
+    except ValueError:  # it tells no signature
+        return
+
+
 def batch_of(problem) -> int:
     """The default batch size: the plate's ``subsample_size`` if it has one, else 100, or all rows if they are fewer."""
     return min(problem.subsample_size or BATCH, problem.N)

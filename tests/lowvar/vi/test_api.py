@@ -14,11 +14,8 @@ import numpy as np
 import pytest
 
 import lowvar
-from lowvar import cli
 from lowvar.errors import UserError
-from lowvar.vi.decompose import COMPARED
 from lowvar.vi.estimators.storm import storm
-from lowvar.vi.settings import methods_of
 
 
 @pytest.fixture(scope="module")
@@ -76,12 +73,6 @@ def test_params_have_auto_normals_names_and_shapes(fitted):
         "bias_auto_loc": (), "bias_auto_scale": (), "scale_auto_loc": (), "scale_auto_scale": (),
         "w_auto_loc": (3,), "w_auto_scale": (3,),
     }  # fmt: skip
-
-
-def test_elbo_trace_rises(fitted):
-    elbo = fitted.elbo.set_index("iteration")
-    assert elbo["elbo"].iloc[-1] > elbo["elbo"].iloc[0]
-    assert (elbo["elbo_se"] > 0).all()
 
 
 def test_a_fit_prints_as_one_line(fitted):
@@ -172,12 +163,6 @@ def test_decompose(example, data, fitted, given):
     assert "`joint` has the least variance x time" in text
 
 
-def test_the_command_compares_the_default_estimators():
-    """Sticking the landing among them: with an exact guide no other takes the Monte Carlo noise away."""
-    assert cli.OWN["estimators"] == ",".join(COMPARED)
-    assert "stl" in COMPARED
-
-
 @pytest.mark.parametrize("more", [{}, pytest.param({"in use": {"estimator": "joint"}}, marks=pytest.mark.long)])
 def test_decompose_takes_labels_and_options(example, data, fitted, tmp_path, more):
     """A table that is not yet in use, as an option says, leaves the naive gradient; labels name the rows."""
@@ -207,43 +192,29 @@ def test_a_batch_of_all_rows_has_no_subsampling_noise(example, data, fitted):
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("options", "named"),
     [
-        ({"estimator": "jiont"}, "unknown estimator 'jiont': did you mean 'joint'?"),
-        ({"optimizer": "adm"}, "unknown optimizer 'adm': did you mean 'adam'?"),
-        ({"step_size": 0.0}, "step_size 0.0: it must be a positive number"),
-        (
-            {"step_size": 1e4, "optimizer": "sgd", "num_steps": 50},
-            "the fit diverged; use a smaller step_size",
-        ),
-        (
-            {"batch_size": 601},
-            "batch size 601: it must be a whole number between 1 and the number of rows, 600",
-        ),
-        ({"num_steps": 1.5}, "num_steps 1.5: it must be a whole number, 1 or more"),
-        ({"num_steps": 0}, "num_steps 0: it must be a whole number, 1 or more"),
-        ({"optimizer": object()}, "optimizer: give 'adam' or 'sgd', and step_size"),
-        ({"estimator": "joint", "tabel": "rows"}, "estimator: joint: unknown option 'tabel': did you mean 'table'"),
-        ({"estimator": "adaptive_joint"}, "'adaptive_joint'.* 'joint_adaptive'"),
+        ({"estimator": "jiont"}, "estimator 'jiont'.*'joint'"),
+        ({"optimizer": "adm"}, "optimizer 'adm'.*'adam'"),
+        ({"optimizer": object()}, "optimizer"),
+        *(({"step_size": one}, "step_size") for one in (0.0, True, np.float32(-1), float("nan"))),
+        ({"step_size": 1e4, "optimizer": "sgd", "num_steps": 50}, "diverged; use a smaller step_size"),
+        ({"batch_size": 601}, "batch size 601"),
+        ({"num_steps": 1.5}, "num_steps 1.5"),
+        ({"num_steps": 0}, "num_steps 0"),
+        ({"seed": -1}, "seed -1"),
+        ({"estimator": "joint", "tabel": "rows"}, "'tabel'.*'table'"),
+        ({"tabel": "rows"}, "'tabel'.* estimator="),
+        ({"estimator": "smiso"}, "'smiso': it is a solver with its own update"),
         ({"lr": 0.1}, "'lr'.* step_size"),
         ({"epochs": 10, "estimator": "naive"}, "'epochs'.* num_steps"),
         ({"device": "cpu"}, "'device'.* devices"),
-        ({"rng_key": 0}, "'rng_key'.* seed"),
         ({"n_samples": 10}, "'n_samples'.* num_particles"),
-        ({"tabel": "rows"}, "'tabel'.* estimator="),
-        (
-            {"estimator": "smiso"},
-            "'smiso': it is a solver with its own update, which fit and decompose do not run; use an estimator, "
-            "such as 'joint_adaptive', or run smiso as a method of an experiment",
-        ),
-        ({"seed": -1}, "seed -1: it must be a whole number, 0 or more"),
-        ({"step_size": True}, "step_size True: it must be a positive number"),
-        ({"step_size": np.float32(-1)}, "step_size .*-1.0.*: it must be a positive number"),
-        ({"step_size": float("nan")}, "step_size nan: it must be a positive number"),
     ],
+    ids=str,
 )
-def test_bad_input_of_fit(example, data, options, message):
-    with pytest.raises(UserError, match=message):
+def test_bad_input_of_fit(example, data, options, named):
+    with pytest.raises(UserError, match=named):
         lowvar.fit(example.model, data, progress=False, **options)
 
 
@@ -262,71 +233,46 @@ def test_numbers_of_numpy(example, data):
 
 
 @pytest.mark.parametrize(
-    ("estimators", "message"),
+    ("estimators", "named"),
     [
-        (("naive", "smiso"), "'smiso': it is a solver with its own update"),
-        ({"mine": "jiont"}, "unknown estimator 'jiont': did you mean 'joint'?"),
-        ({"mine": {"naive_epochs": 3}}, "'mine': {'naive_epochs': 3}: a label needs a name such as 'joint', a factory"),
-        ({"mine": 3}, "'mine': 3: a label needs a name"),
-        ({3: "joint"}, "3: 'joint': a label needs a name"),
-        (
-            {"mine": {"estimator": "joint", "tabel": "rows"}},
-            "estimator: joint: unknown option 'tabel': did you mean 'table'",
-        ),
-        (
-            [{"estimator": "joint"}],
-            "a list takes names and factories only, not {'estimator': 'joint'}; give options in a mapping",
-        ),
-        ({}, "estimators: name at least one"),
-        ([], "estimators: name at least one"),
-        (3, "give a list of names, or a mapping of labels to names, not int"),
-        (
-            [functools.partial(storm, a=0.1), "naive", functools.partial(storm, a=0.5)],
-            "2 of them have the label 'storm'; give a mapping of labels of your own to estimators",
-        ),
-        (["joint", "naive", "joint"], "2 of them have the label 'joint'; give a mapping"),
+        (("naive", "smiso"), "'smiso'"),
+        ({"mine": "jiont"}, "'jiont'.*'joint'"),
+        ({"mine": {"naive_epochs": 3}}, "'mine'"),
+        ({3: "joint"}, "3: 'joint'"),
+        ({"mine": {"estimator": "joint", "tabel": "rows"}}, "'tabel'"),
+        ([{"estimator": "joint"}], "mapping"),
+        ({}, "estimators"),
+        (3, "estimators"),
+        ([functools.partial(storm, a=0.1), functools.partial(storm, a=0.5)], "2 of them have the label 'storm'"),
+        (["joint", "naive", "joint"], "2 of them have the label 'joint'"),
     ],
     ids=lambda value: "" if isinstance(value, list) and any(map(callable, value)) else str(value),
 )
-def test_bad_estimators_of_decompose(example, data, estimators, message):
-    with pytest.raises(UserError, match=message):
+def test_bad_estimators_of_decompose(example, data, estimators, named):
+    with pytest.raises(UserError, match=named):
         lowvar.decompose(example.model, data, estimators=estimators, progress=False)
 
 
-def test_a_mapping_separates_estimators_of_one_name():
-    slow, fast = functools.partial(storm, a=0.1), functools.partial(storm, a=0.5)
-    methods = methods_of({"slow": slow, "fast": fast, "joint": "joint"})
-    assert {name: method.factory for name, method in methods.items()} == {"slow": slow, "fast": fast, "joint": "joint"}
-
-
 def test_bad_input_of_decompose(example, data, fitted):
-    for options, message in (({"seed": "x"}, "seed 'x': it must be a whole number"),
-                             ({"step_size": True}, "step_size True: it must be a positive number")):  # fmt: skip
-        with pytest.raises(UserError, match=message):
-            lowvar.decompose(example.model, data, progress=False, **options)
-    for params in (fitted, fitted.params):
-        with pytest.raises(
-            UserError, match="decompose: step_size, num_steps, init: settings of a fit, which is made only"
-        ):
-            lowvar.decompose(example.model, data, params, step_size=0.1, num_steps=10, init=fitted)
-    for name, ours in {
-        "lr": "step_size",
-        "epochs": "num_steps",
-        "patience": "stop.* params",
-        "method": "estimators",
-    }.items():
-        with pytest.raises(UserError, match=f"decompose: .*'{name}'.* {ours}"):
-            lowvar.decompose(example.model, data, **{name: 1})
-    with pytest.raises(UserError, match="decompose: data is a Fit; give it as params=fit"):
+    few = {"w_auto_loc": np.zeros(3)}
+    for params, options, named in (
+        (None, {"seed": "x"}, "seed 'x'"),
+        (None, {"step_size": True}, "step_size True"),
+        (None, {"estimators": ("nave",)}, "'nave'"),
+        (fitted, {"step_size": 0.1, "num_steps": 10, "init": fitted}, "step_size, num_steps, init"),
+        (fitted.params, {"step_size": 0.1}, "step_size"),
+        (None, {"lr": 1}, "'lr'.* step_size"),
+        (None, {"patience": 1}, "'patience'.* stop.* params"),
+        (None, {"method": 1}, "'method'.* estimators"),
+        (few, {}, "'bias_auto_loc'"),
+        ({**fitted.params, "w_auto_loc": np.zeros(2)}, {}, "w_auto_loc has 2 entries"),
+    ):
+        with pytest.raises(UserError, match=named):
+            lowvar.decompose(example.model, data, params, progress=False, **options)
+    with pytest.raises(UserError, match="params=fit"):
         lowvar.decompose(example.model, fitted)
-    with pytest.raises(UserError, match="num_samples 0: it must be a whole number, 1 or more"):
+    with pytest.raises(UserError, match="num_samples 0"):
         fitted.sample(0)
-    with pytest.raises(UserError, match="unknown estimator 'nave'"):
-        lowvar.decompose(example.model, data, estimators=("nave",), progress=False)
-    with pytest.raises(UserError, match="params: no value of 'bias_auto_loc', which model needs"):
-        lowvar.decompose(example.model, data, {"w_auto_loc": np.zeros(3)}, progress=False)
-    with pytest.raises(UserError, match="w_auto_loc has 2 entries, the model needs 3"):
-        lowvar.decompose(example.model, data, {**fitted.params, "w_auto_loc": np.zeros(2)}, progress=False)
 
 
 @pytest.mark.parametrize("estimators", ["naive", pytest.param("naive,joint", marks=pytest.mark.long)])
@@ -338,12 +284,7 @@ def test_command_line_on_a_model_file(request, tmp_path, monkeypatch, estimators
         assert claims["x"].shape == (12_000, 12)
         few = {name: array[:1200] for name, array in claims.items()}
     np.savez(tmp_path / "claims.npz", **few)
-    done = commands.lowvar(
-        tmp_path,
-        "decompose",
-        f"{example}:model",
-        "--data",
-        "claims.npz",
+    options = [
         "--batch-size",
         "100",
         "--steps",
@@ -354,7 +295,8 @@ def test_command_line_on_a_model_file(request, tmp_path, monkeypatch, estimators
         "low_rank",
         "--rank",
         "1",
-    )
+    ]
+    done = commands.lowvar(tmp_path, "decompose", f"{example}:model", "--data", "claims.npz", *options)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[0].startswith("gradient variance of poisson_regression.py:model at its fit (1200 rows, 14 parameters")

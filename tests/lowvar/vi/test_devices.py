@@ -7,7 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 from short_fits import fitted
 
@@ -110,10 +109,3 @@ def test_two_processes_give_the_parameters_of_one():
 def test_wrong_numbers_of_devices_are_refused(options, message):
     with pytest.raises(lowvar.UserError, match=message):
         fitted(**options)
-
-
-@pytest.mark.long
-def test_one_device_is_the_default():
-    one, default = fitted(devices=1), fitted()
-    for block, value in default.guide_params.items():
-        np.testing.assert_allclose(one.guide_params[block], value, rtol=1e-12)

@@ -10,18 +10,12 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 from numpyro.infer import init_to_median, init_to_value
-from regressions import DATA, FAR, IN_JAX, N, X, fitted, moving, regression, total, with_parameters
+from regressions import DATA, FAR, N, X, fitted, moving, regression, with_parameters
 
 import lowvar
 from lowvar.errors import UserError
 from lowvar.vi.judgement import LEAST, elbo, late_rise, log_weights, spread
 from lowvar.vi.numpyro.model import from_numpyro
-
-
-@pytest.fixture(scope="module")
-def long():
-    return fitted(num_steps=1500, batch_size=20, step_size=0.02, khat_samples=None)
-
 
 # --- starts and steps ------------------------------------------------------------------------------------------------
 
@@ -45,19 +39,6 @@ def test_the_number_of_steps_is_exact(steps, rows, size):
     state = found.run.kept[found.run.epochs[1]][0]
     whole = steps // -(-rows // size)
     assert int(jax.tree.leaves(state.optimizer)[0].ravel()[0]) == whole * -(-rows // size)
-
-
-@pytest.mark.long
-def test_a_cut_epoch_is_the_beginning_of_a_whole_one():
-    """Eleven steps go one step further than the first ten of twenty, for an estimator with a table.
-
-    For the default, ``test_fit_life.py`` has it: a fit resumed from inside an epoch has the bytes of a longer one.
-    """
-    part, again, whole = (fitted(num_steps=steps, batch_size=20, estimator="joint") for steps in (11, 11, 10))
-    np.testing.assert_array_equal(part.params["w_auto_loc"], again.params["w_auto_loc"])
-    moved = np.abs(part.guide_params["mu"] - whole.guide_params["mu"])
-    assert (moved > 0).all()
-    assert (moved < 0.0101).all()  # one step of Adam at 0.01
 
 
 def test_init_by_strategy_values_and_fit():
@@ -195,19 +176,6 @@ def test_importance_weights_give_the_posteriors_standard_deviations():
     z = np.random.default_rng(0).normal(size=(200_000, 2))
     ratio = -0.5 * (z[:, 0] / 1.3) ** 2 + 0.5 * z[:, 0] ** 2  # the first coordinate is 1.3 times as wide
     np.testing.assert_allclose(spread(ratio + 700, z), [1.3, 1.0], rtol=0.02)
-
-
-@pytest.mark.long
-def test_khat_is_numpyros(long):
-    """On draws of its own, within the spread of both; the test below compares the weights of the same draws."""
-    from numpyro.infer import psis_diagnostic
-
-    params = jax.tree.map(jnp.asarray, long.params)
-    theirs = [
-        psis_diagnostic(jax.random.key(k), params, regression, long.guide, num_particles=1000, **IN_JAX)
-        for k in range(2)
-    ]
-    assert long.khat == pytest.approx(np.mean(theirs), abs=0.25)
 
 
 def test_draws_give_the_elbo_and_the_importance_weights():
@@ -387,11 +355,3 @@ def test_the_adaptive_coefficients_save_what_a_bad_control_spoils():
     assert far["joint_adaptive"] < 1.1 * far["naive"], far
     assert near["joint_svrg"] < 0.01 * near["naive"], near
     assert near["joint_adaptive"] < 0.05 * near["naive"], near
-
-
-@pytest.mark.long
-def test_the_adaptive_coefficients_reach_one_where_the_control_is_good(long):
-    """In a fit; the test above has it for a snapshot that is near."""
-    found = total(lowvar.decompose(regression, DATA, long, estimators=("naive", "joint_svrg"), replicates=8, columns=4,
-                                   progress=False))  # fmt: skip
-    assert found.loc["joint_adaptive", "high"] < 0.1 * found.loc["naive", "low"], found

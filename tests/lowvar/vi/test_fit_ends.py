@@ -33,9 +33,11 @@ def test_the_callback_sees_every_evaluation():
     assert not np.array_equal(seen[0].params["w_auto_scale"], fit.params["w_auto_scale"])
 
 
-def test_a_callback_is_a_function():
-    with pytest.raises(UserError, match="callback"):
-        fitted(callback=7)
+@pytest.mark.parametrize("callback", [7, lambda: None, lambda iteration, elbo: None])
+def test_a_callback_is_a_function_of_an_evaluation(short, callback):
+    for call in (fitted, lambda callback: short.resume(1, callback=callback)):
+        with pytest.raises(UserError, match="callback"):
+            call(callback=callback)
 
 
 def test_what_a_callback_may_return():

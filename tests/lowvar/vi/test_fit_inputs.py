@@ -70,16 +70,6 @@ def test_a_schedule_is_a_step_size():
     )
 
 
-@pytest.mark.long
-def test_a_schedule_is_another_step_size_and_one_of_sgd_too():
-    falling, still = (
-        fitted(estimator="naive", step_size=one).params["w_auto_loc"]
-        for one in (optax.exponential_decay(0.05, 20, 0.5), 0.05)
-    )
-    assert not np.array_equal(falling, still)
-    assert fitted(estimator="naive", optimizer="sgd", step_size=optax.constant_schedule(1e-4)).run.num_steps == 62
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [

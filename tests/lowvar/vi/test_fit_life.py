@@ -158,16 +158,6 @@ def test_a_resumed_fit_has_the_bytes_of_a_longer_one(options):
     assert_equal(again, long)
 
 
-@pytest.mark.long
-def test_resume_after_a_callback():
-    """After Ctrl-C, ``test_fit_ends.py`` has it."""
-    long = fitted(num_steps=124)
-    ended = fitted(num_steps=124, callback=lambda at: at.iteration >= 40)
-    assert ended.run.num_steps == ended.elbo["iteration"].iloc[-1] == 40
-    assert ended.run.ended == "callback"
-    assert_equal(ended.resume(84, khat_samples=0, progress=False), long)
-
-
 def test_a_resumed_cosine_is_stretched_to_the_new_end():
     """The step size has fallen to 0 at the end of the first fit, and rises again for the further steps."""
     first = fitted(schedule={"kind": "cosine", "beta": 0.5, "r": 64}, num_steps=64)

@@ -95,17 +95,6 @@ def test_a_fit_is_kept_and_continues(way, tmp_path):
     assert again.read_bytes() == path.read_bytes()
 
 
-@pytest.mark.long
-def test_another_fit_starts_from_a_loaded_one(tmp_path):
-    fit = lowvar.fit(model(), estimator="naive", **QUICK)
-    fit.save(tmp_path / "fit.npz")
-    loaded = lowvar.load(tmp_path / "fit.npz", model())
-    warm = lowvar.fit(model(1 - y), init=loaded, estimator="naive", **QUICK)
-    np.testing.assert_allclose(warm.problem.start["mu"], fit.params["z_auto_loc"], rtol=1e-12)
-    np.testing.assert_allclose(np.exp(warm.problem.start["log_sigma"]), fit.params["z_auto_scale"], rtol=1e-12)
-    assert not torch.equal(warm.params["z_auto_loc"], fit.params["z_auto_loc"])
-
-
 @pytest.mark.parametrize("process", ["this", pytest.param("another", marks=pytest.mark.long)])
 def test_a_pickle_of_a_scripts_functions(tmp_path, process):
     path, main = tmp_path / "fit.pkl", {"__name__": "__main__"}  # its functions are those of a script or notebook
@@ -147,18 +136,6 @@ def test_a_file_fits_its_model_only(tmp_path):
     for other, data, message in wrong:
         with pytest.raises(UserError, match=message):
             lowvar.load(path, other, data)
-
-
-def test_a_model_that_cannot_be_pickled_is_told():
-    rows = (row for row in range(3))
-
-    def likelihood(z, index):
-        assert rows is not None
-        return model().log_likelihood(z, index)
-
-    fit = lowvar.fit(lowvar.TorchModel(likelihood, prior, N, 2, name="mine"), estimator="naive", **QUICK)
-    with pytest.raises(UserError, match=r"mine: the fit cannot be pickled.*generator.*write fit\.save\(path\) instead"):
-        pickle.dumps(fit)
 
 
 def test_a_callback_answers_with_a_boolean_of_torch():

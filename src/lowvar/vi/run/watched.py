@@ -55,7 +55,7 @@ class Run:
         num_steps: updates.
         seed: seed of its noise.
         name: name under which its noise was drawn.
-        khat_samples: draws for k-hat, as ``fit`` was told.
+        khat_samples: draws for k-hat, as given to ``fit``.
         epochs: ``(early, whole)``: epochs at which the state was copied, see ``Watch``.
         kept: the copies, ``{epoch: state of the engine}``.
         reached: the measurements along the run.
