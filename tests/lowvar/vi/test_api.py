@@ -313,6 +313,8 @@ def test_bad_input_of_decompose(example, data, fitted):
         "lr": "step_size",
         "epochs": "num_steps",
         "patience": "stop.* params",
+        "stop": "params=; decompose takes",
+        "schedule": "params=; decompose takes",
         "method": "estimators",
     }.items():
         with pytest.raises(UserError, match=f"decompose: .*'{name}'.* {ours}"):

@@ -13,11 +13,13 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from lowvar.core.backend import Backend
 from lowvar.errors import UserError, check_known
 from lowvar.vi.variational import VariationalProblem
+
+if TYPE_CHECKING:
+    from lowvar.core.backend import Backend
 
 
 class Objective(Protocol):
@@ -33,99 +35,58 @@ class Objective(Protocol):
         sites: the coordinates of each latent variable, ``{name: slice}``, see ``part``; may be empty.
     """
 
-    @property
-    def name(self) -> str:
-        """See above."""
-        ...
-
-    @property
-    def backend(self) -> Backend:
-        """See above."""
-        ...
-
-    @property
-    def N(self) -> int:
-        """See above."""
-        ...
-
-    @property
-    def noise_dim(self) -> int:
-        """See above."""
-        ...
-
-    @property
-    def dtype(self) -> Any:
-        """See above."""
-        ...
-
-    @property
-    def blocks(self) -> Mapping[str, int]:
-        """See above."""
-        ...
-
-    @property
-    def sites(self) -> Mapping[str, slice]:
-        """See above."""
-        ...
+    name: str
+    backend: "Backend"
+    N: int
+    noise_dim: int
+    dtype: Any
+    blocks: Mapping[str, int]
+    sites: Mapping[str, slice]
 
     def initial(self, kind: str, key) -> dict[str, Any]:
         """Starting parameters as NumPy arrays."""
-        ...
 
     def objective_gradient(self, params, noise) -> dict[str, Any]:
         """``grad f(w; B, eps)``: the weighted mean over the batch's rows, and the mean over the particles."""
-        ...
 
     def full_objective_gradient(self, params, eps) -> dict[str, Any]:
         """The same over all rows, for ``eps (S, noise_dim)``."""
-        ...
 
     def objective_gradient_by_row(self, params, noise) -> dict[str, Any]:
         """The same over the batch, row ``n`` with its own parameters ``params[block][n]``."""
-        ...
 
     def point(self, params) -> dict[str, Any]:
         """The part of ``w`` needed for ``grad f~(w; n, eps)``."""
-        ...
 
     def first_order(self, params, eps, mean) -> dict[str, Any]:
         """The part of ``grad f~`` that is linear in ``eps``, averaged over it, in blocks that ``approximation`` lacks.
 
         ``mean`` is an ``approximation_mean`` at any fixed point; whatever it is, this part has mean zero.
         """
-        ...
 
     def part(self, block: str, where: slice) -> slice:
         """The entries of a block that belong to ``where``, one of ``sites``."""
-        ...
 
     def zero_mean(self, point) -> dict[str, Any]:
         """Zeros in the form of ``approximation_mean``."""
-        ...
 
     def approximation(self, point, noise) -> tuple[dict[str, Any], dict[str, Any]]:
         """``E_xi grad f~(w; B, xi)``, and ``grad f~(w; B, eps)`` minus that, averaged over the particles."""
-        ...
 
     def full_approximation(self, point, eps) -> tuple[dict[str, Any], dict[str, Any]]:
         """The same over all rows, for ``eps (S, noise_dim)``."""
-        ...
 
     def approximation_by_row(self, points, noise) -> tuple[dict[str, Any], dict[str, Any]]:
         """The same over the batch, row ``n`` with its own point ``points[key][n]``."""
-        ...
 
     def approximation_mean(self, point, index, weight) -> dict[str, Any]:
         """``E_xi grad f~(w; B, xi)`` alone."""
-        ...
 
     def approximation_mean_by_row(self, points, index, weight) -> dict[str, Any]:
         """The same, row ``n`` with its own point."""
-        ...
 
     def full_approximation_mean(self, point) -> dict[str, Any]:
         """The same over all rows: a pass over the data."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -180,7 +141,7 @@ class Estimator:
 
     Attributes:
         name: as in the registry.
-        problem: the objective.
+        problem: the ``Objective``.
         properties: declared properties.
         init: ``params -> state``.
         estimate: ``(state, params, noise) -> (gradient, state)``; the gradient has the form of ``params``.
@@ -199,7 +160,7 @@ class Estimator:
     """
 
     name: str
-    problem: Objective
+    problem: Any
     properties: Properties
     init: Callable[[Any], Any]
     estimate: Callable[[Any, Any, Any], tuple[Any, Any]]

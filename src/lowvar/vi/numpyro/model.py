@@ -24,7 +24,7 @@ from numpyro.distributions import biject_to, constraints
 from numpyro.infer.util import helpful_support_errors
 from numpyro.primitives import Messenger
 
-from lowvar.core.backend import get
+from lowvar.core.jax import BACKEND
 from lowvar.core.rows import native
 from lowvar.errors import UserError
 from lowvar.vi.drawn_start import drawn_start
@@ -244,7 +244,7 @@ def from_numpyro(
         }
 
     problem = NumPyroProblem(
-        name, get("jax"), N, first.size, densities.log_likelihood,
+        name, BACKEND, N, first.size, densities.log_likelihood,
         lambda z: densities.log_prior(z, jnp.zeros(1, jnp.int32)),
         sites=sites, dtype=np.dtype(dtype), noiseless=point if params else None, model=model, data=data, plate=plate,
         params=tuple(params), latent=tuple(site for site in latent if site in sites), unravel=unravel,
