@@ -31,7 +31,7 @@ def program(module: GraphModule, leaves) -> Callable:
     for simplify in (_fold, _same):
         simplify(graph, constants)
         graph.eliminate_dead_code()
-    return _code(graph, constants, _Calls(module, constants).of(leaves))
+    return _code(graph, constants, _Calls(module, constants).chosen(leaves))
 
 
 def _constants(module) -> dict[Node, torch.Tensor]:
@@ -125,7 +125,7 @@ class _Calls(Interpreter):
         super().__init__(module)
         self._values, self._found = constants, {}
 
-    def of(self, leaves) -> dict[Node, tuple]:
+    def chosen(self, leaves) -> dict[Node, tuple]:
         """For each operation ``(function, args, kwargs)``, with nodes in place of arrays, by a run on ``leaves``."""
         with torch.no_grad():
             self.run(*leaves)

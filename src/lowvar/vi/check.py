@@ -169,7 +169,7 @@ class Check:
 
     def words(self, problem, meeting: "Interaction") -> str:
         """Words on rows that interact."""
-        return meeting.told(self.advice)
+        return meeting.sentence(self.advice)
 
 
 def start_of(problem):
@@ -218,7 +218,7 @@ class Interaction(NamedTuple):
     among: float
     by_place: bool = False
 
-    def told(self, advice: str) -> str:
+    def sentence(self, advice: str) -> str:
         """A sentence on the row, with ``advice``."""
         where = f"row {int(self.batch[self.worst or 0])}"
         if np.isfinite(self.among) and not np.isfinite(self.alone):

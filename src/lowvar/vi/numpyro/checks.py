@@ -44,7 +44,7 @@ class NumPyroCheck(Check):
 
     def __init__(self, functions, free):
         self._functions, self._free = functions, free
-        self._densities = functions.of(free)
+        self._densities = functions.densities(free)
 
     def failed(self, problem, name, rows, alone, error):
         """As in ``Check``; JAX says itself how Python or NumPy met a value that it traces."""
@@ -82,14 +82,14 @@ class NumPyroCheck(Check):
         suspect = problem.data if whole else _missing_at(row, problem)
         outside = _outside(*(self._densities.traced(at, jnp.asarray([row], jnp.int32)) for at in (z, z + 1)))
 
-        def told(rows):
+        def sentence(rows):
             number = next(iter(rows.values()))[row] if rows else row
             return (
                 f"{problem.name}: the log-likelihood of row {number} is {value} at the start; "
                 f"{missing(suspect, rows) or outside or ELSEWHERE}"
             )
 
-        return InRows(told)
+        return InRows(sentence)
 
     def strict(self, problem, z):
         """As in ``Check``."""
@@ -133,7 +133,7 @@ class NumPyroCheck(Check):
         """As in ``Check``."""
         dtype = self._functions.dtype
         free = jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), self._free)
-        self._densities = self._functions.of(free)
+        self._densities = self._functions.densities(free)
         evaluate = _evaluator(problem.backend, self._densities.log_joint, problem.dim, dtype)
         return evaluate, leaves(problem.data), np.asarray(z, dtype)
 

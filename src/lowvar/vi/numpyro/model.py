@@ -231,9 +231,9 @@ def from_numpyro(
         if (frame := frame_of(site, plate)) is not None
     }
     where = f"{name}: {init_is}"
-    guide, init = guide_forms.begun(guide, init, sites, local, where)
+    guide, init = guide_forms.with_encoder(guide, init, sites, local, where)
     functions = Functions(model, data, plate, N, transforms, dtype, local)
-    densities = functions.of(free)
+    densities = functions.densities(free)
 
     def constrain(z):
         sites_at = densities.traced(z, jnp.arange(N if local else 1, dtype=jnp.int32))

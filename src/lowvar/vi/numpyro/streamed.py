@@ -229,7 +229,7 @@ def from_files(model: Callable, source: RowSource, others: Mapping[str, Any], **
     try:
         sample = from_numpyro(_sized(model, next(iter(held)), N), {**others, **held}, **given)
     except InRows as error:
-        raise UserError(error.told(dict.fromkeys(held, index))) from error.__cause__
+        raise UserError(error.sentence(dict.fromkeys(held, index))) from error.__cause__
     except LengthMismatch as error:
         name = str(given.get("name") or getattr(model, "__name__", "model"))
         raise _disagreeing(name, error.key, error.length, next(iter(held)), N) from None
