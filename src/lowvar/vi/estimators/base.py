@@ -45,48 +45,62 @@ class Objective(Protocol):
 
     def initial(self, kind: str, key) -> dict[str, Any]:
         """Starting parameters as NumPy arrays."""
+        ...
 
     def objective_gradient(self, params, noise) -> dict[str, Any]:
         """``grad f(w; B, eps)``: the weighted mean over the batch's rows, and the mean over the particles."""
+        ...
 
     def full_objective_gradient(self, params, eps) -> dict[str, Any]:
         """The same over all rows, for ``eps (S, noise_dim)``."""
+        ...
 
     def objective_gradient_by_row(self, params, noise) -> dict[str, Any]:
         """The same over the batch, row ``n`` with its own parameters ``params[block][n]``."""
+        ...
 
     def point(self, params) -> dict[str, Any]:
         """The part of ``w`` needed for ``grad f~(w; n, eps)``."""
+        ...
 
     def first_order(self, params, eps, mean) -> dict[str, Any]:
         """The part of ``grad f~`` that is linear in ``eps``, averaged over it, in blocks that ``approximation`` lacks.
 
         ``mean`` is an ``approximation_mean`` at any fixed point; whatever it is, this part has mean zero.
         """
+        ...
 
     def part(self, block: str, where: slice) -> slice:
         """The entries of a block that belong to ``where``, one of ``sites``."""
+        ...
 
     def zero_mean(self, point) -> dict[str, Any]:
         """Zeros in the form of ``approximation_mean``."""
+        ...
 
     def approximation(self, point, noise) -> tuple[dict[str, Any], dict[str, Any]]:
         """``E_xi grad f~(w; B, xi)``, and ``grad f~(w; B, eps)`` minus that, averaged over the particles."""
+        ...
 
     def full_approximation(self, point, eps) -> tuple[dict[str, Any], dict[str, Any]]:
         """The same over all rows, for ``eps (S, noise_dim)``."""
+        ...
 
     def approximation_by_row(self, points, noise) -> tuple[dict[str, Any], dict[str, Any]]:
         """The same over the batch, row ``n`` with its own point ``points[key][n]``."""
+        ...
 
     def approximation_mean(self, point, index, weight) -> dict[str, Any]:
         """``E_xi grad f~(w; B, xi)`` alone."""
+        ...
 
     def approximation_mean_by_row(self, points, index, weight) -> dict[str, Any]:
         """The same, row ``n`` with its own point."""
+        ...
 
     def full_approximation_mean(self, point) -> dict[str, Any]:
         """The same over all rows: a pass over the data."""
+        ...
 
 
 @dataclass(frozen=True)
