@@ -294,4 +294,4 @@ class _Jax:
         return jax.tree.map(np.asarray, jax.device_get(tree))
 
 
-BACKEND = _Jax()
+BACKEND: Any = _Jax()

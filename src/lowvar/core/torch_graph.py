@@ -1,7 +1,7 @@
 """Graphs traced by ``make_fx`` for fixed shapes: simplified without a change of any rounding, and as Python code.
 
 An operation on small arrays takes less time than its call, so a program is as fast as its operations are few and
-their calls short. Nothing here changes what an operation computes, with one exception: ``_products``.
+their calls short. Nothing here changes what an operation computes.
 """
 
 import operator
@@ -28,10 +28,10 @@ def program(module: GraphModule, leaves) -> Callable:
     constants of the program, which the next call returns again.
     """
     graph, constants = module.graph, _constants(module)
-    for simplify in (_fold, _products, _same):
+    for simplify in (_fold, _same):
         simplify(graph, constants)
         graph.eliminate_dead_code()
-    return _code(graph, constants, _Calls(module, constants).of(leaves))
+    return _code(graph, constants, _Calls(module, constants).chosen(leaves))
 
 
 def _constants(module) -> dict[Node, torch.Tensor]:
@@ -103,24 +103,6 @@ def _fold(graph: Graph, constants) -> None:
         node.replace_all_uses_with(folded)
 
 
-def _products(graph: Graph, constants) -> None:
-    """Products of one matrix with many vectors, which ``vmap`` makes many products, as one product."""
-    for node in list(graph.nodes):
-        if node.op != "call_function" or node.target is not _aten.bmm.default:
-            continue
-        matrices, vectors = (one.meta["val"] for one in node.args)
-        if matrices.stride(0) or vectors.shape[2] > 1 or not vectors.shape[0]:
-            continue
-        with graph.inserting_before(node):
-            matrix = graph.call_function(_aten.select.int, (node.args[0], 0, 0))
-            rows = graph.call_function(_aten.select.int, (node.args[1], 2, 0))
-            across = graph.call_function(_aten.permute.default, (matrix, [1, 0]))
-            product = graph.call_function(_aten.mm.default, (rows, across))
-            result = graph.call_function(_aten.unsqueeze.default, (product, 2))
-        result.meta = dict(node.meta)
-        node.replace_all_uses_with(result)
-
-
 class _Recorder(TorchDispatchMode):
     """Notes the operations that a call makes."""
 
@@ -143,7 +125,7 @@ class _Calls(Interpreter):
         super().__init__(module)
         self._values, self._found = constants, {}
 
-    def of(self, leaves) -> dict[Node, tuple]:
+    def chosen(self, leaves) -> dict[Node, tuple]:
         """For each operation ``(function, args, kwargs)``, with nodes in place of arrays, by a run on ``leaves``."""
         with torch.no_grad():
             self.run(*leaves)

@@ -1,6 +1,7 @@
 """``lowvar.decompose``: sources of gradient variance in a model, and the estimators that would reduce it."""
 
 import contextlib
+import inspect
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from lowvar.vi import crossed as analysis
 from lowvar.vi.batches import reshuffled
 from lowvar.vi.descent import DescentState, descend, taking
 from lowvar.vi.estimators.base import Estimator
-from lowvar.vi.fit import Fit, completed
+from lowvar.vi.fit import Fit, completed, fit
 from lowvar.vi.gradient_errors import diagnose, first_batch, reference_points
 from lowvar.vi.guides.amortised import Amortised
 from lowvar.vi.guides.forms import inferred
@@ -146,6 +147,12 @@ def decompose(
     References:
         Wang, Geffner and Domke, 2024, section 3; unbiased mean squares of a crossed two-way design.
     """
+    alone = [name for name in unknown if name in inspect.signature(fit).parameters and name != "estimator"]
+    if alone:
+        raise UserError(
+            f"decompose: {', '.join(map(repr, alone))}: of fit alone: call fit, and give its result here as params=; "
+            "decompose takes optimizer, step_size, num_steps, batch_size, num_particles, noise, guide, init and seed"
+        )
     check_arguments(decompose, unknown)
     methods, seed = methods_of(COMPARED if estimators is None else estimators), whole("seed", seed, 0)
     if isinstance(data, Fit):

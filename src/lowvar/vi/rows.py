@@ -205,7 +205,7 @@ def of_shared(estimator: Estimator) -> Estimator:
     rows = rows_of(problem)
     if rows is None and problem.guide.amortised:
         p = problem
-        return replace(estimator, problem=Shared(p.name, p.backend, p.N, p.noise_dim, p.dtype, p.blocks, {}))  # type: ignore[arg-type]
+        return replace(estimator, problem=Shared(p.name, p.backend, p.N, p.noise_dim, p.dtype, p.blocks, {}))
     if rows is None:
         return estimator
 
@@ -217,4 +217,4 @@ def of_shared(estimator: Estimator) -> Estimator:
         gradient, _ = estimator.estimate(state_here, params_here, noise._replace(eps=noise.eps[:, at]))
         return {block: rows.shared_of(values) for block, values in gradient.items()}, state
 
-    return replace(estimator, problem=shared(problem), estimate=estimate)  # type: ignore[arg-type]
+    return replace(estimator, problem=shared(problem), estimate=estimate)

@@ -7,13 +7,15 @@ In the notation of Wang, Geffner and Domke: with ``k_n(z) = -N log p(x_n | z) - 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lowvar.core.backend import Backend
 from lowvar.errors import UserError
 from lowvar.vi.guides.gaussian import Gaussian, MeanField, initial_params
+
+if TYPE_CHECKING:
+    from lowvar.core.backend import Backend
 
 _CHUNK = 1024  # maximum number of data rows in a chunk of a full pass
 _GROUP = 64  # particles of an ELBO evaluated at once, where each call has overhead
@@ -62,7 +64,7 @@ class VariationalProblem:
     """
 
     name: str
-    backend: Backend
+    backend: "Backend"
     N: int
     dim: int
     log_likelihood: Callable[[Any, Any], Any]

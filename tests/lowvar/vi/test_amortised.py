@@ -209,20 +209,3 @@ def test_decomposition_is_that_of_independent_batches(fit):
 def test_decomposition_needs_the_function(fit):
     with pytest.raises(UserError, match="they have the encoder of an amortised guide: give its function too"):
         lowvar.decompose(factors, {"y": Y}, fit.params, progress=False)
-
-
-def predict(fit, y):
-    from numpyro.infer import Predictive
-
-    return Predictive(factors, guide=fit.guide, params=fit.params, num_samples=3)(jax.random.key(0), y=jnp.asarray(y))
-
-
-@pytest.mark.long  # test_local_latent_fits.py has the same sentence
-def test_predictions_of_other_rows_are_refused(fit):
-    with pytest.raises(UserError, match="z of the fit's 120 rows, and these data have 7; for other rows"):
-        predict(fit, Y[:7])
-
-
-@pytest.mark.long
-def test_predictions_of_the_same_rows(fit):
-    assert predict(fit, Y)["y"].shape == (3, N, 3)

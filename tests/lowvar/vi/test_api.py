@@ -263,6 +263,8 @@ def test_bad_input_of_decompose(example, data, fitted):
         (fitted.params, {"step_size": 0.1}, "step_size"),
         (None, {"lr": 1}, "'lr'.* step_size"),
         (None, {"patience": 1}, "'patience'.* stop.* params"),
+        (None, {"stop": 1}, "'stop'.* params=; decompose takes"),
+        (None, {"schedule": 1}, "'schedule'.* params=; decompose takes"),
         (None, {"method": 1}, "'method'.* estimators"),
         (few, {}, "'bias_auto_loc'"),
         ({**fitted.params, "w_auto_loc": np.zeros(2)}, {}, "w_auto_loc has 2 entries"),

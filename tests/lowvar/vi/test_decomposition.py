@@ -88,18 +88,6 @@ def test_components_are_unbiased(name, rows, cell):
 
 
 @pytest.mark.long
-def test_plug_in_estimates_would_be_biased():
-    """The power to see the bias that the unbiased formulas avoid: V_n without its correction."""
-    p = make()
-    estimator = GRADIENT.get("naive")(p, None)
-    truth = exact(estimator, ())
-    found = estimated(estimator, (), rows=None, replicates=20_000)
-    plug_in = found[:, 0] + found[:, 2] / 4
-    error = plug_in.std(0, ddof=1) / np.sqrt(len(found))
-    assert (np.abs(plug_in.mean(0) - truth[0]) > 5 * error).all()
-
-
-@pytest.mark.long
 @pytest.mark.parametrize("batch", [1, 3])
 def test_total_is_the_variance_of_a_batch(batch):
     """``V_n / B + V_eps + V_int / B`` is what iid batches with one shared eps show."""

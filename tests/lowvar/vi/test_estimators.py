@@ -34,11 +34,6 @@ def test_a_backend_that_is_not_supported_is_refused(monkeypatch):
         engine.make_estimator(spec, problem("torch"), reshuffled(7, 3))
 
 
-def test_unknown_name_names_the_nearest():
-    with pytest.raises(UserError, match="did you mean 'joint'"):
-        GRADIENT.get("jiont")
-
-
 def short(*names):
     """All estimators; those that are not named in ``make test-long`` alone."""
     return [pytest.param(one, marks=() if one in names else pytest.mark.long) for one in sorted(GRADIENT.own)]

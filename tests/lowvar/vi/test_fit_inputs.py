@@ -199,7 +199,7 @@ WRONG = {
         {"n": pd.Series(range(3)), "x": frame().set_axis(LABELS), "y": pd.Series(DATA["y"], index=LABELS).iloc[::-1]},
         r"^y: its index has another order than that of x; give y.loc\[x.index\]$",
     ),
-    "complex": (regression, {"x": X + 0j}, "the log-likelihood is complex128; it must be real"),
+    "complex": (regression, {"x": X + 0j}, "log_likelihood returned complex128; it must be real"),
 }
 
 

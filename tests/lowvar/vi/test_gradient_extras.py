@@ -144,14 +144,6 @@ def test_shares_of_an_ensemble(beta):
         GRADIENT.get("ensemble")(problem(), reshuffled(N, BATCH), beta=beta)
 
 
-def test_the_first_epoch_of_inc_is_naive():
-    p = problem()
-    states = {name: run(p, name, epochs=1)[1].params for name in ("naive", "inc")}
-    np.testing.assert_allclose(flat(states["naive"]), flat(states["inc"]), rtol=1e-12)  # two programs
-    later = {name: run(p, name, epochs=2)[1].params for name in ("naive", "inc")}
-    assert np.abs(flat(later["naive"]) - flat(later["inc"])).max() > 1e-4
-
-
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("batch", "rows", "kind"),  # rows at a time: all snapshots at once, in chunks, and one by one

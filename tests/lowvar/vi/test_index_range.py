@@ -17,6 +17,7 @@ from lowvar.vi.numpyro.model import from_numpyro
 torch = pytest.importorskip("torch")
 N, GROUPS = 40, 5
 RNG = np.random.default_rng(0)
+EVEN = np.arange(GROUPS) % 2 == 0
 G, Y, X = np.arange(N) % GROUPS, RNG.normal(size=N), RNG.normal(size=(N, 3))
 CODES = pd.Categorical(np.where(np.arange(N) == 7, None, np.array(list("abcde"), object)[G])).codes
 
@@ -43,6 +44,8 @@ WRONG = {
         {"x": X, "g": G},
         r"row 3, where 'g' is 3",
     ),
+    "a table of booleans": (lambda e, i, y, g, t: e[0] * t[g[i]], {"g": CODES, "t": EVEN}, "row 7"),
+    "a table of integers": (lambda e, i, y, g, t: e[0] * t[g[i]], {"g": CODES, "t": np.arange(GROUPS)}, "row 7"),
     "in a factor of two": (lambda e, i, y, g: e[jnp.stack([g[i], g[i] * 2], 1)].sum(1), {"g": G}, "row 3"),
 }
 RIGHT = {
@@ -83,6 +86,7 @@ def test_without_a_plate():
         from_numpyro(model, {"g": G + 1, "y": Y})
 
 
+TABLE = torch.as_tensor(EVEN)
 IN_TORCH = {
     "groups from 0": (lambda e, g, i: e[g[i]], G, True),
     "a missing category": (lambda e, g, i: e[g[i]], CODES, False),
@@ -92,6 +96,9 @@ IN_TORCH = {
     "the last of all groups": (lambda e, g, i: e[[0, -1]].sum() + e[torch.tensor([-1])] + e[g[i]], G, True),
     "a lag of the first row": (lambda e, g, i: e[0] * torch.as_tensor(Y)[i - 1], G, False),
     "a ring": (lambda e, g, i: e[0] * torch.as_tensor(Y)[(i - 1) % N], G, True),
+    "a table of booleans": (lambda e, g, i: e[0] * TABLE[g[i]], CODES, False),
+    "a table of small integers": (lambda e, g, i: e[0] * TABLE.byte()[g[i]], CODES, False),
+    "a table, replaced": (lambda e, g, i: e[0] * torch.where(g[i] < 0, False, TABLE[g[i]]), CODES, True),
 }
 
 
@@ -104,3 +111,11 @@ def test_negative_indices_of_a_torch_model(name):
     )
     with contextlib.nullcontext() if meant else pytest.raises(UserError, match=r"row (7|0) reads .*index"):
         model.problem(None)
+
+
+def test_columns_that_a_torch_model_names_are_no_rows():
+    x, y = torch.as_tensor(X[:2]), torch.as_tensor(Y[:2])
+    model = lowvar.TorchModel(
+        lambda z, i: -0.5 * (y[i] - x[:, [0, -1]][i] @ z) ** 2, lambda z: -0.5 * (z**2).sum(), 2, 2
+    )
+    assert model.problem().N == 2

@@ -1,6 +1,5 @@
 """Fits of models with local latent variables: the optimum, files, schedules, decompositions."""
 
-import re
 import warnings
 
 import jax
@@ -48,17 +47,6 @@ def test_mini_batches_reach_the_optimum(schedule, most):
     best, elbo = best_and_elbo(ROWS)
     fit = quiet(data={"y": ROWS}, batch_size=10, num_steps=5000, schedule=schedule)
     assert 0 < best - elbo(fit.params) < most
-
-
-@pytest.mark.long  # test_local_latents.py has the sentence, and the next test its number
-def test_what_mini_batches_lack_is_told():
-    best, elbo = best_and_elbo(ROWS)
-    noisy = quiet(data={"y": ROWS}, batch_size=10, num_steps=5000, estimator="naive")
-    (told,) = (note for note in noisy.notes if "in the latent variables of the rows alone" in note)
-    lacking = best - elbo(noisy.params)
-    assert lacking > 10  # 14.8 of the average of the iterates, 25 of the last one
-    assert "each of which was visited 100 times" in told
-    assert float(re.search(r"would rise by (\S+) nats", told).group(1)) == pytest.approx(lacking, rel=0.25)
 
 
 def test_gain_is_that_of_the_elbo(rng):
@@ -113,17 +101,6 @@ def test_advice_fits_local_latents(fit):
     assert "Check the intervals against NUTS, or reparameterise" in str(fit)
     assert "full_rank" not in str(fit)
     assert "stand still" not in str(fit)
-
-
-@pytest.mark.long
-def test_samples_of_the_guide_are_of_its_rows(fit):
-    params = {name: jnp.asarray(value) for name, value in fit.params.items()}
-    with jax.numpy_rank_promotion("allow"):
-        drawn = jax.jit(lambda key: fit.guide.sample_posterior(key, params, sample_shape=(200,))["u"])(
-            jax.random.key(0)
-        )
-    error = fit.params["u_auto_scale"] / 200**0.5
-    assert (np.abs(drawn.mean(0) - fit.params["u_auto_loc"]) < 5 * error).all()
 
 
 def test_samples_and_predictions_are_of_the_same_rows(fit):

@@ -164,32 +164,6 @@ def fitted(model, data, **options):
         return lowvar.fit(model, data, khat_samples=0, elbo_samples=20, progress=False, **options)
 
 
-@pytest.mark.long  # test_local_latent_fits.py compares the ELBO with the best one
-def test_local_latents_are_fitted_and_predicted(rng):
-    """``u_n ~ N(m, 1)``, ``y_n ~ N(u_n, 1)``: their posterior given ``m`` has variance 1/2."""
-    y = 2 + rng.normal(size=40) * np.sqrt(2)
-
-    def model(y=None, batch_size=None):
-        m = numpyro.sample("m", dist.Normal(0, 3))
-        with numpyro.plate("data", 40, subsample_size=batch_size) as index:
-            u = numpyro.sample("u", dist.Normal(m, 1))
-            numpyro.sample("y", dist.Normal(u, 1), obs=None if y is None else y[index])
-
-    settings = {"num_steps": 2000, "step_size": 0.03, "schedule": {"kind": "step", "beta": 0.5, "r": 500}}
-    found = fitted(model, {"y": y}, batch_size=10, **settings)
-    # the best factorised Gaussian has the posterior's means, and its conditional variances
-    precision = 1 / 9 + 40 / 2
-    m = y.sum() / 2 / precision
-    np.testing.assert_allclose(found.params["m_auto_loc"], m, atol=0.1)
-    np.testing.assert_allclose(found.params["u_auto_loc"], (y + m) / 2, atol=0.15)
-    np.testing.assert_allclose(found.params["u_auto_scale"], np.sqrt(0.5), rtol=0.2)
-    assert found.sample(3)["u"].shape == (3, 40)
-    params = {name: jnp.asarray(value) for name, value in found.params.items()}
-    with jax.numpy_rank_promotion("allow"):
-        theirs = found.guide.sample_posterior(jax.random.key(0), params, sample_shape=(200,))["u"]
-    np.testing.assert_allclose(theirs.mean(0), (y + m) / 2, atol=0.4)
-
-
 def test_all_rows_in_every_step():
     found = fitted(no_plate, DATA, num_steps=100, step_size=0.05)
     assert any("every step uses all rows" in note for note in found.notes)

@@ -10,7 +10,6 @@ from lowvar.core.gaussian import independent
 from lowvar.core.keys import named_key
 from lowvar.errors import UserError
 from lowvar.vi.batches import Noise, fixed, iid, reshuffled, sampler
-from lowvar.vi.estimators import OWN
 from lowvar.vi.run import engine
 from lowvar.vi.run.settings import Method, Settings
 from lowvar.vi.smiso import smiso
@@ -102,36 +101,6 @@ def test_other_alpha_and_the_default_table():
     assert run(fixed(N, BATCH), epochs=1)[2].table["mu"].shape == (3, DIM)
 
 
-def test_the_mean_of_a_step_goes_down_the_gradient():
-    """From a table of one vector, a step is one of SGD with step size ``alpha B gamma / N``."""
-    p, draw = logistic_regression(data()), sampler(reshuffled(N, BATCH), independent(), DIM, np.float64)
-    solver, w = smiso(p, draw, GAMMA), start()
-    noise = jax.tree.map(lambda leaf: leaf[0], noise_of(draw)[0])
-    state = jax.jit(solver.step)(solver.begin_epoch(solver.init(w)), noise)
-    g = jax.jit(p.objective_gradient)(w, noise)
-    for block in w:
-        np.testing.assert_allclose(state.params[block], w[block] - ALPHA * BATCH * GAMMA / N * g[block], rtol=1e-12)
-
-
-@pytest.mark.parametrize("draw", [reshuffled, fixed])
-def test_the_mean_is_that_of_the_table(draw):
-    """By rows, the short batch included; along an epoch too, where the table of batches is being written."""
-    p, made = logistic_regression(data()), sampler(draw(N, BATCH), independent(), DIM, np.float64)
-    solver = smiso(p, made, GAMMA)
-    state = jax.jit(solver.epoch)(solver.init(start()), noise_of(made)[0])
-    noise = noise_of(made)[1]
-    before = state = solver.begin_epoch(state)
-    step = jax.jit(solver.step)
-    for t in range(3):
-        state = step(state, jax.tree.map(lambda leaf: leaf[t], noise))
-    along, after = state.params, solver.end_epoch(state, noise.index)
-    weight = np.full(N, 1 / N) if draw is reshuffled else np.array([4, 4, 3]) / N
-    for block in along:
-        np.testing.assert_allclose(along[block], weight @ np.asarray(after.table[block]), rtol=1e-12)
-        np.testing.assert_allclose(after.params[block], along[block], rtol=1e-12)
-        assert np.abs(after.table[block] - before.table[block]).min() > 0
-
-
 def test_oracles_of_a_run():
     _, solver, _ = run(fixed(N, BATCH), points=2, epochs=1)
     assert solver.oracles_of_run(1, N, 2) == (2 * N, 0)
@@ -202,10 +171,6 @@ def test_what_it_refuses():
     for step_size in (0.0, float("nan")):
         with pytest.raises(UserError, match="step size"):
             made(reshuffled(N, BATCH), step_size)
-
-
-def test_it_is_registered():
-    assert OWN.get("smiso") is smiso
 
 
 @pytest.mark.parametrize(("rows", "size"), [(11, 4), (12, 4), (5, 5), (3, 1)])

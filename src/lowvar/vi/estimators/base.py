@@ -13,11 +13,13 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from lowvar.core.backend import Backend
 from lowvar.errors import UserError, check_known
 from lowvar.vi.variational import VariationalProblem
+
+if TYPE_CHECKING:
+    from lowvar.core.backend import Backend
 
 
 class Objective(Protocol):
@@ -33,40 +35,13 @@ class Objective(Protocol):
         sites: the coordinates of each latent variable, ``{name: slice}``, see ``part``; may be empty.
     """
 
-    @property
-    def name(self) -> str:
-        """See above."""
-        ...
-
-    @property
-    def backend(self) -> Backend:
-        """See above."""
-        ...
-
-    @property
-    def N(self) -> int:
-        """See above."""
-        ...
-
-    @property
-    def noise_dim(self) -> int:
-        """See above."""
-        ...
-
-    @property
-    def dtype(self) -> Any:
-        """See above."""
-        ...
-
-    @property
-    def blocks(self) -> Mapping[str, int]:
-        """See above."""
-        ...
-
-    @property
-    def sites(self) -> Mapping[str, slice]:
-        """See above."""
-        ...
+    name: str
+    backend: "Backend"
+    N: int
+    noise_dim: int
+    dtype: Any
+    blocks: Mapping[str, int]
+    sites: Mapping[str, slice]
 
     def initial(self, kind: str, key) -> dict[str, Any]:
         """Starting parameters as NumPy arrays."""
@@ -180,7 +155,7 @@ class Estimator:
 
     Attributes:
         name: as in the registry.
-        problem: the objective.
+        problem: the ``Objective``.
         properties: declared properties.
         init: ``params -> state``.
         estimate: ``(state, params, noise) -> (gradient, state)``; the gradient has the form of ``params``.
@@ -199,7 +174,7 @@ class Estimator:
     """
 
     name: str
-    problem: Objective
+    problem: Any
     properties: Properties
     init: Callable[[Any], Any]
     estimate: Callable[[Any, Any, Any], tuple[Any, Any]]

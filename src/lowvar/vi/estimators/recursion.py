@@ -58,7 +58,7 @@ def recursive(
         return {"G": backend.tree_map(xp.zeros_like, params), "params": params, "step": count}
 
     def estimate(state, params, noise):
-        now, before = gradient.of(params, noise), gradient.of(state["params"], noise)
+        now, before = gradient.at(params, noise), gradient.at(state["params"], noise)
         carried = carryover * xp.astype(state["step"] > 0, state["step"].dtype)
         G = backend.tree_map(lambda now, G, before: now + carried * (G - before), now, state["G"], before)
         step = state["step"] + 1
@@ -75,7 +75,7 @@ class Base:
     def __init__(self, estimator: Estimator):
         self.estimator = estimator
 
-    def of(self, params, noise):
+    def at(self, params, noise):
         """The gradient."""
         return self.estimator.estimate((), params, noise)[0]
 
@@ -122,7 +122,7 @@ def differences(gradient: "Base", before, params, noise, later):
 
     def change(eps):
         alone = noise._replace(eps=eps[None])
-        now, then = gradient.of(params, alone), gradient.of(before, alone)
+        now, then = gradient.at(params, alone), gradient.at(before, alone)
         return backend.tree_map(lambda now, then: now - later * then, now, then)
 
     count = noise.eps.shape[0]

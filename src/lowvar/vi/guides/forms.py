@@ -198,7 +198,7 @@ def inferred(given) -> Any:
     return "mean_field"
 
 
-def begun(guide, init, sites, local, where: str):
+def with_encoder(guide, init, sites, local, where: str):
     """``guide``, which starts at the encoder in ``init`` if it is amortised, and ``init`` without what it replaces.
 
     Raises:

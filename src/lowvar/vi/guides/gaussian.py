@@ -31,7 +31,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lowvar.core.backend import Backend
 from lowvar.errors import UserError, whole
 from lowvar.registry import Registry
 
@@ -53,7 +52,7 @@ class Gaussian:
     """
 
     dim: int
-    backend: Backend
+    backend: "Backend"
     noiseless: Any = None
 
     # --- what a guide defines -----------------------------------------------------------------------------------------
@@ -513,6 +512,7 @@ def block_diagonal(dim, backend, noiseless, sites) -> Triangular:
 
 
 if TYPE_CHECKING:
+    from lowvar.core.backend import Backend
     from lowvar.vi.guides.amortised import Amortised
 
 # factories (dim, backend, noiseless, sites, **options) -> Gaussian

@@ -13,8 +13,7 @@ import numpy as np
 from numpyro.primitives import Messenger
 
 from lowvar.errors import RECODE, UserError, one_line
-from lowvar.vi.check import ELSEWHERE, Check, examined
-from lowvar.vi.index_range import by_rows, strict
+from lowvar.vi.check import ELSEWHERE, Check, by_rows, some_rows, strict
 from lowvar.vi.numpyro.trace import (
     RUNNING,
     InRows,
@@ -25,7 +24,6 @@ from lowvar.vi.numpyro.trace import (
     log_prob_of,
     missing,
 )
-from lowvar.vi.row_independence import some_rows
 from lowvar.vi.starts import saddle_sites
 
 
@@ -39,15 +37,43 @@ class NumPyroCheck(Check):
 
     index = "negative or beyond its end, for which JAX takes another entry without a word"
     where = "jnp.where"
+    advice = (
+        "compute statistics of several rows (a mean, a standard deviation, a sum, their number, a lag) from all the "
+        "data, before the plate"
+    )
 
     def __init__(self, functions, free):
         self._functions, self._free = functions, free
-        self._densities = functions.of(free)
+        self._densities = functions.densities(free)
 
-    def runs(self, problem, z):
-        """As in ``Check``; also that arrays have a row for each of the plate."""
-        _check_traceable(problem, z)
-        _check_sites(problem, self._densities, z)
+    def failed(self, problem, name, rows, alone, error):
+        """As in ``Check``; JAX says itself how Python or NumPy met a value that it traces."""
+        words = "the model fails on a batch of one row" if alone else "the model fails"
+        if problem.plate and not alone and not isinstance(error, jax.errors.JAXTypeError):
+            words = _NOT_INDEXED.format(plate=problem.plate)
+        return f"{words} ({one_line(error)})"
+
+    def random(self, problem, z):
+        """Checks that all random numbers belong to latent sites: others would be drawn once and stay fixed.
+
+        Also that arrays have a row for each of the plate; or without one, that no observed values are paired with all
+        entries of their distribution.
+        """
+        keys: list[str] = []
+
+        def run(z):
+            sites = self._densities.traced(z, jnp.zeros(1, jnp.int32), lambda model: _Asked(model, keys))
+            if not problem.plate:
+                for site in sites.values():
+                    _check_pairs(problem, site)
+            return z
+
+        jax.eval_shape(run, z)
+        if keys:
+            raise UserError(
+                f"{problem.name}: the model draws random numbers outside latent sites (numpyro.prng_key, dropout), "
+                "which would be the same at every step; make them latent sites, or remove them"
+            )
         if problem.plate:
             _check_lengths(problem, z)
 
@@ -56,22 +82,24 @@ class NumPyroCheck(Check):
         suspect = problem.data if whole else _missing_at(row, problem)
         outside = _outside(*(self._densities.traced(at, jnp.asarray([row], jnp.int32)) for at in (z, z + 1)))
 
-        def told(rows):
+        def sentence(rows):
             number = next(iter(rows.values()))[row] if rows else row
             return (
                 f"{problem.name}: the log-likelihood of row {number} is {value} at the start; "
                 f"{missing(suspect, rows) or outside or ELSEWHERE}"
             )
 
-        return InRows(told)
+        return InRows(sentence)
 
     def strict(self, problem, z):
         """As in ``Check``."""
-        chunks = problem.chunks["index"]
-        if (run := strict(problem.log_likelihood, z, chunks[0], leaves(problem.data).values())) is None:
-            return None
-        values = problem.backend.jit(lambda z: problem.backend.map(lambda index: run(z, index), chunks))(z)
-        return np.ravel(problem.backend.to_numpy(values))
+        chunks, backend = problem.chunks["index"], problem.backend
+
+        def of_rows(run):
+            program = backend.jit(lambda z: backend.map(lambda index: run(z, index), chunks))
+            return lambda z: np.ravel(backend.to_numpy(program(z)))
+
+        return [of_rows(run) for run in strict(problem.log_likelihood, z, chunks[0], leaves(problem.data).values())]
 
     def row_of(self, problem, row):
         """As in ``Check``, with the row's integers."""
@@ -89,40 +117,46 @@ class NumPyroCheck(Check):
         if not problem.plate:  # all rows count as one
             values = lambda z: np.ravel(problem.log_likelihoods(jnp.asarray(z, problem.dtype)))  # noqa: E731
             return saddle_sites(values, problem.sites, centre, near)
+        functions = self._functions
         try:
             with jax.enable_x64(True):
-                return self._examined(problem, self._functions.cast(np.dtype("float64")), z, centre, near)
+                return NumPyroCheck(functions.cast(np.dtype("float64")), self._free)._rows(problem, z, centre, near)
         except UserError:
             raise
         except Exception:  # the model contains arrays in a fixed precision
-            return self._examined(problem, self._functions, z, centre, near)
+            return self._rows(problem, z, centre, near)
 
-    def _examined(self, problem, functions, z, centre, near):
-        free = jax.tree.map(lambda leaf: jnp.asarray(leaf, functions.dtype), self._free)
-        traced, log_joint, *_ = functions.of(free)
-        return examined(
-            problem, _evaluator(problem.backend, log_joint, problem.dim, functions.dtype), leaves(problem.data),
-            np.asarray(z, functions.dtype), lambda meeting: _words(traced, problem, meeting), centre, near,
-        )  # fmt: skip
+    def _rows(self, *args):
+        return super().rows(*args)
 
+    def evaluator(self, problem, z):
+        """As in ``Check``."""
+        dtype = self._functions.dtype
+        free = jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), self._free)
+        self._densities = self._functions.densities(free)
+        evaluate = _evaluator(problem.backend, self._densities.log_joint, problem.dim, dtype)
+        return evaluate, leaves(problem.data), np.asarray(z, dtype)
 
-def _check_traceable(problem, z):
-    """Checks that the model accepts a batch of several rows, and of one."""
-    index = some_rows(problem.N).astype(np.int32)
-    for rows in (index, index[:1]):
-        try:
-            shape = jax.eval_shape(problem.log_likelihood, z, jnp.asarray(rows))
-        except UserError:
-            raise
-        except Exception as error:
-            message = "{name}: the model fails" if rows is index else "{name}: the model fails on a batch of one row"
-            # JAX says itself how Python or NumPy met a value that it traces
-            if rows is index and problem.plate and not isinstance(error, jax.errors.JAXTypeError):
-                message = _NOT_INDEXED
-            message = message.format(name=problem.name, plate=problem.plate)
-            raise UserError(f"{message} ({one_line(error)})") from error
-        if not jnp.issubdtype(shape.dtype, jnp.floating):
-            raise UserError(f"{problem.name}: the log-likelihood is {shape.dtype}; it must be real: are data complex?")
+    def words(self, problem, meeting):
+        """As in ``Check``, with the site and its shapes where they reveal the mistake."""
+        if meeting.worst is None:
+            return (
+                f"the log density outside the plate {problem.plate!r} changes with the rows of the batch; move what "
+                "depends on the batch (numpyro.factor, numpyro.sample with obs) into the plate, with a value for each "
+                "row"
+            )
+        rows, found = len(meeting.batch), []
+
+        def run(z):
+            for site in self._densities.traced(z, jnp.asarray(meeting.batch)).values():
+                if site["type"] == "sample" and frame_of(site, problem.plate) is not None:
+                    log_prob, batch = jnp.shape(log_prob_of(site)), site["fn"].batch_shape
+                    if log_prob.count(rows) > batch.count(rows) or batch.count(rows) > 1:
+                        found.append(_paired(site))
+            return 0.0
+
+        jax.eval_shape(run, jnp.asarray(meeting.z))
+        return found[0] if found else super().words(problem, meeting)
 
 
 def _outside(sites, elsewhere) -> str:
@@ -191,28 +225,6 @@ class _Asked(Messenger):
             self.keys.append(msg["type"])
 
 
-def _check_sites(problem, densities, z):
-    """Checks that all random numbers belong to latent sites: others would be drawn once and stay fixed.
-
-    Without a data plate, also that no observed values are paired with all entries of their distribution.
-    """
-    keys: list[str] = []
-
-    def run(z):
-        sites = densities.traced(z, jnp.zeros(1, jnp.int32), lambda model: _Asked(model, keys))
-        if not problem.plate:
-            for site in sites.values():
-                _check_pairs(problem, site)
-        return z
-
-    jax.eval_shape(run, z)
-    if keys:
-        raise UserError(
-            f"{problem.name}: the model draws random numbers outside latent sites (numpyro.prng_key, dropout), "
-            "which would be the same at every step; make them latent sites, or remove them"
-        )
-
-
 def _check_pairs(problem, site):
     if site["type"] != "sample" or is_latent(site):
         return
@@ -264,33 +276,7 @@ def _evaluator(backend, log_joint, dim, dtype):
     return evaluate
 
 
-def _words(traced, problem, meeting):
-    """The error message for interacting rows, with the site and its shapes where they reveal it."""
-    if meeting.worst is None:
-        return (
-            f"the log density outside the plate {problem.plate!r} changes with the rows of the batch; move what "
-            "depends on the batch (numpyro.factor, numpyro.sample with obs) into the plate, with a value for each row"
-        )
-    rows, found = len(meeting.batch), []
-
-    def run(z):
-        for site in traced(z, jnp.asarray(meeting.batch)).values():
-            if site["type"] == "sample" and frame_of(site, problem.plate) is not None:
-                log_prob, batch = jnp.shape(log_prob_of(site)), site["fn"].batch_shape
-                if log_prob.count(rows) > batch.count(rows) or batch.count(rows) > 1:
-                    found.append(_paired(site))
-        return 0.0
-
-    jax.eval_shape(run, jnp.asarray(meeting.z))
-    if found:
-        return found[0]
-    return meeting.told(
-        "compute statistics of several rows (a mean, a standard deviation, a sum, their number, a lag) from all the "
-        "data, before the plate"
-    )
-
-
 _NOT_INDEXED = (
-    "{name}: the data are not indexed by the plate {plate!r}; write "
+    "the data are not indexed by the plate {plate!r}; write "
     "`with numpyro.plate({plate!r}, N, subsample_size=batch_size) as index:` and use `x[index]`, `obs=y[index]`"
 )

@@ -24,7 +24,7 @@ from numpyro.distributions import biject_to, constraints
 from numpyro.infer.util import helpful_support_errors
 from numpyro.primitives import Messenger
 
-from lowvar.core.backend import get
+from lowvar.core.jax import BACKEND
 from lowvar.core.rows import native
 from lowvar.errors import UserError
 from lowvar.vi.guides import forms as guide_forms
@@ -230,9 +230,9 @@ def from_numpyro(
         if (frame := frame_of(site, plate)) is not None
     }
     where = f"{name}: {init_is}"
-    guide, init = guide_forms.begun(guide, init, sites, local, where)
+    guide, init = guide_forms.with_encoder(guide, init, sites, local, where)
     functions = Functions(model, data, plate, N, transforms, dtype, local)
-    densities = functions.of(free)
+    densities = functions.densities(free)
 
     def constrain(z):
         sites_at = densities.traced(z, jnp.arange(N if local else 1, dtype=jnp.int32))
@@ -243,7 +243,7 @@ def from_numpyro(
         }
 
     problem = NumPyroProblem(
-        name, get("jax"), N, first.size, densities.log_likelihood,
+        name, BACKEND, N, first.size, densities.log_likelihood,
         lambda z: densities.log_prior(z, jnp.zeros(1, jnp.int32)),
         sites=sites, dtype=np.dtype(dtype), noiseless=point if params else None, model=model, data=data, plate=plate,
         params=tuple(params), latent=tuple(site for site in latent if site in sites), unravel=unravel,

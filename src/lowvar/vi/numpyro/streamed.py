@@ -22,10 +22,9 @@ from lowvar.core.jax import compiled
 from lowvar.core.rows import RowSource
 from lowvar.core.windows import inflation, windows
 from lowvar.errors import UserError
-from lowvar.vi.index_range import by_rows
+from lowvar.vi.check import by_rows, check_rows, some_rows
 from lowvar.vi.numpyro.model import NumPyroProblem, from_numpyro, transform
 from lowvar.vi.numpyro.trace import Functions, InRows, LengthMismatch, prototype
-from lowvar.vi.row_independence import batches, interaction, some_rows
 
 _SAMPLE = 2**15  # rows held in memory
 _CHUNK = 2**13  # rows of a full pass evaluated at once
@@ -230,7 +229,7 @@ def from_files(model: Callable, source: RowSource, others: Mapping[str, Any], **
     try:
         sample = from_numpyro(_sized(model, next(iter(held)), N), {**others, **held}, **given)
     except InRows as error:
-        raise UserError(error.told(dict.fromkeys(held, index))) from error.__cause__
+        raise UserError(error.sentence(dict.fromkeys(held, index))) from error.__cause__
     except LengthMismatch as error:
         name = str(given.get("name") or getattr(model, "__name__", "model"))
         raise _disagreeing(name, error.key, error.length, next(iter(held)), N) from None
@@ -312,13 +311,14 @@ def _check_batches(problem: Streamed, fixed: Mapping[str, Any]) -> None:
         likelihood, prior = (each if alone else joint)(z, {name: of[index] for name, of in pool.items()})
         return np.ravel(likelihood)[None], np.reshape(prior, (1, -1))
 
-    found = batches(count, sample.dim, pool)
-    if interaction(evaluate, found, np.asarray(sample.start["mu"], sample.dtype)) is not None:
-        raise UserError(
-            f"{problem.name}: the model computes from all rows (a mean, a scale, their number) or from neighbours (a "
-            "lag), and is given those of one batch at a time, from files: compute such statistics before, and give "
-            "them as further data"
-        )
+    start = np.asarray(sample.start["mu"], sample.dtype)
+    check_rows(problem.name, count, evaluate, pool, start, lambda meeting: _FROM_A_BATCH)
+
+
+_FROM_A_BATCH = (
+    "the model computes from all rows (a mean, a scale, their number) or from neighbours (a lag), and is given those "
+    "of one batch at a time, from files: compute such statistics before, and give them as further data"
+)
 
 
 def _one(row):

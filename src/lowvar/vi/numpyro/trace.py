@@ -271,12 +271,12 @@ class InRows(UserError):
     """A mistake in rows of the data.
 
     Attributes:
-        told: its sentence; the argument has the numbers of rows that are a sample, see ``missing``.
+        sentence: its sentence; the argument has the numbers of rows that are a sample, see ``missing``.
     """
 
-    def __init__(self, told: Callable[[Mapping[str, np.ndarray]], str]):
-        super().__init__(told({}))
-        self.told = told
+    def __init__(self, sentence: Callable[[Mapping[str, np.ndarray]], str]):
+        super().__init__(sentence({}))
+        self.sentence = sentence
 
 
 class LengthMismatch(UserError):
@@ -418,7 +418,7 @@ class Functions:
         """
         return Functions(self.model, self.data, self.plate, self.N, self.transforms, dtype, self.local, other=True)
 
-    def of(self, free) -> Densities:
+    def densities(self, free) -> Densities:
         """The densities, for unconstrained values with the form of ``free``."""
         layout = Layout(free, self.local, self.N)
         traced, likelihood, prior = (partial(one, layout) for one in (self._traced, self._likelihood, self._prior))

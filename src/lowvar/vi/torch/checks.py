@@ -8,15 +8,17 @@ import contextlib
 
 import numpy as np
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from lowvar.errors import UserError, one_line
-from lowvar.vi.check import Check, examined
-from lowvar.vi.row_independence import some_rows, tensors_of
+from lowvar.vi.check import Check, some_rows, tensors_of
 from lowvar.vi.torch.functions import plain
-from lowvar.vi.torch.index_range import Strict
 
 _STEPS = {torch.float64: (1e-6, 1e-3), torch.float32: (3e-3, 1e-2)}  # of finite differences, and their tolerance
 _DIRECTIONS, _AWAY = 5, 10.0  # finite differences that vote, and how far apart their points are, in steps
+_WRITTEN = 8  # most entries of a tensor that is written in code, and has no entry for each row
 _ROUNDINGS, _CONFIRMED = 20, 3  # of a value, that a difference may consist of; of its change with half the step
 
 
@@ -56,15 +58,48 @@ def dtype_of(model, name: str, mu: np.ndarray):
 
 
 class TorchCheck(Check):
-    """The checks of a model in PyTorch: also that autograd sees all of it, and that ``torch.func`` transforms it."""
+    """The check of a model in PyTorch: also that autograd sees all of it, and that ``torch.func`` transforms it."""
 
     index = "negative, which PyTorch counts from its end"
     where = "torch.where"
+    advice = (
+        "compute statistics of several rows (a mean, a sum, their number, a lag) from all the data, before; "
+        "batch normalisation needs module.eval()"
+    )
 
-    def runs(self, problem, z):
-        """As in ``Check``; also the shapes and types of the results."""
-        _check_shapes(problem, z)
-        _check_random(problem, z)
+    def functions(self, problem):
+        """As in ``Check``, with the checks of ``torch.distributions``; they may change their arguments."""
+        likelihood, prior = plain(problem.model.log_likelihood), plain(problem.model.log_prior)
+        return {
+            "log_likelihood": lambda z, index: likelihood(z.clone(), index.to(torch.int64)),
+            "log_prior": lambda z: prior(z.clone()),
+        }
+
+    def failed(self, problem, name, rows, alone, error):
+        """As in ``Check``."""
+        given = "" if rows is None else f" and {len(rows)} rows"
+        return f"{name}, on z of shape ({problem.dim},){given}, fails: {one_line(error, 300)}"
+
+    def value(self, problem, name, value):
+        """As in ``Check``."""
+        if not isinstance(value, torch.Tensor):
+            raise UserError(f"{problem.name}: {name} must return a tensor, not {type(value).__name__}")
+        super().value(problem, name, value)
+
+    def random(self, problem, z):
+        """Checks that equal arguments give equal values: traced random numbers would not belong to the noise."""
+        index, values = _index(problem, some_rows(problem.N)), []
+        likelihood, prior = self.functions(problem).values()
+        for seed in (0, 1):
+            with torch.random.fork_rng(devices=[]), torch.no_grad():
+                torch.manual_seed(seed)
+                values.append((likelihood(z, index), prior(z)))
+        for one, other in zip(*values, strict=True):
+            if not torch.equal(one.nan_to_num(), other.nan_to_num()):
+                raise UserError(
+                    f"{problem.name}: two evaluations at the same point differ: the model draws random numbers of its "
+                    "own (dropout: use module.eval()) or changes state; make them latent variables, or remove them"
+                )
 
     def density(self, problem):
         """As in ``Check``."""
@@ -73,71 +108,45 @@ class TorchCheck(Check):
 
     def strict(self, problem, z):
         """As in ``Check``."""
-        values, found = [], False
-        for index in problem.chunks["index"]:
-            with torch.no_grad(), Strict(index, problem.N) as mode:
-                values.append(problem.log_likelihood(z, index))
-            found = found or mode.found
-        return torch.cat(values).cpu().numpy() if found else None
 
-    def rows(self, problem, z, centre, near):
-        """As in ``Check``."""
+        def run(z, second=False):
+            modes = [Strict(index, problem.N, second) for index in problem.chunks["index"]]
+            values = []
+            for mode in modes:
+                with torch.no_grad(), mode:
+                    values.append(problem.log_likelihood(z, mode.rows))
+            return torch.cat(values).cpu().numpy(), modes
+
+        _, modes = run(z)
+        if not any(mode.found for mode in modes):
+            return []
+        whole = any(mode.whole for mode in modes)
+        return [lambda z, second=second: run(z, second)[0] for second in (False, True)[: 1 + whole]]
+
+    def derivatives(self, problem, z):
+        """Checks those by autograd, and those that ``torch.func`` traces."""
         point = _point(problem, z)
         _check_derivatives(problem, point)
         _check_traced(problem, point)
-        return examined(
-            problem, _alone_and_together(problem), tensors_of(problem.model.log_likelihood), z.cpu().numpy(),
-            lambda meeting: meeting.told(
-                "compute statistics of several rows (a mean, a sum, their number, a lag) from all the data, before; "
-                "batch normalisation needs module.eval()"
-            ), centre, near,
-        )  # fmt: skip
+
+    def evaluator(self, problem, z):
+        """As in ``Check``, of log-likelihoods alone."""
+        of_row = torch.func.vmap(lambda z, row: problem.log_likelihood(z, row[None])[0], (None, 0), chunk_size=64)
+
+        def evaluate(z, rows, alone):
+            point, index = problem.backend.asarray(np.asarray(z, problem.dtype)), _index(problem, rows)
+            with torch.no_grad():
+                try:
+                    values = of_row(point, index) if alone else problem.log_likelihood(point, index)
+                except RuntimeError:  # torch.func cannot transform the index of a row
+                    values = torch.cat([problem.log_likelihood(point, one) for one in index.split(1)])
+            return values.double().cpu().numpy()[None], np.zeros((1, 0))
+
+        return evaluate, tensors_of(problem.model.log_likelihood), z.cpu().numpy()
 
 
 def _index(problem, rows):
     return problem.backend.asarray(np.array(rows, np.int64))
-
-
-def _check_shapes(problem, z):
-    name, model = problem.name, problem.model
-    several = some_rows(problem.N)
-    for rows in (several, several[:1]):
-        with _explained(problem, f"log_likelihood, on z of shape ({problem.dim},) and {len(rows)} rows,"):
-            value = plain(model.log_likelihood)(z.clone(), _index(problem, rows))
-        _check_tensor(name, "log_likelihood", value)
-        if tuple(value.shape) != (len(rows),):
-            raise UserError(
-                f"{name}: log_likelihood returned shape {tuple(value.shape)} for {len(rows)} rows; it must return one "
-                f"value for each of the rows `index`, shape ({len(rows)},)"
-            )
-    with _explained(problem, f"log_prior, on z of shape ({problem.dim},),"):
-        value = plain(model.log_prior)(z.clone())
-    _check_tensor(name, "log_prior", value)
-    if value.shape != ():
-        raise UserError(f"{name}: log_prior returned shape {tuple(value.shape)}; it must return one number: sum it")
-
-
-def _check_tensor(name, function, value):
-    if not isinstance(value, torch.Tensor):
-        raise UserError(f"{name}: {function} must return a tensor, not {type(value).__name__}")
-    if not value.is_floating_point():
-        raise UserError(f"{name}: {function} returned {value.dtype}; it must return floating numbers")
-
-
-def _check_random(problem, z):
-    """Checks that equal arguments give equal values: traced random numbers would not belong to the noise."""
-    model, index = problem.model, _index(problem, some_rows(problem.N))
-    values = []
-    for seed in (0, 1):
-        with torch.random.fork_rng(devices=[]), torch.no_grad():
-            torch.manual_seed(seed)
-            values.append((plain(model.log_likelihood)(z.clone(), index), plain(model.log_prior)(z.clone())))
-    for one, other in zip(*values, strict=True):
-        if not torch.equal(one.nan_to_num(), other.nan_to_num()):
-            raise UserError(
-                f"{problem.name}: two evaluations at the same point differ: the model draws random numbers of its own "
-                "(dropout: use module.eval()) or changes state; make them latent variables, or remove them"
-            )
 
 
 def _point(problem, z):
@@ -196,22 +205,6 @@ def _slopes(function, z, direction) -> tuple[float, float] | None:
     return (slope, found) if abs(found - slope) > doubt else None
 
 
-def _alone_and_together(problem):
-    """``evaluate`` of ``interaction``: log-likelihoods alone."""
-    of_row = torch.func.vmap(lambda z, row: problem.log_likelihood(z, row[None])[0], (None, 0), chunk_size=64)
-
-    def evaluate(z, rows, alone):
-        point, index = problem.backend.asarray(np.asarray(z, problem.dtype)), _index(problem, rows)
-        with torch.no_grad():
-            try:
-                values = of_row(point, index) if alone else problem.log_likelihood(point, index)
-            except RuntimeError:  # torch.func cannot transform the index of a row
-                values = torch.cat([problem.log_likelihood(point, one) for one in index.split(1)])
-        return values.double().cpu().numpy()[None], np.zeros((1, 0))
-
-    return evaluate
-
-
 def _check_traced(problem, z):
     """Checks that the traced gradient at another point and other rows is the one by autograd."""
     backend, rows = problem.backend, some_rows(problem.N)
@@ -243,3 +236,65 @@ def _explained(problem, what):
         raise
     except Exception as error:
         raise UserError(f"{problem.name}: {what} fails: {one_line(error, 300)}") from error
+
+
+class Strict(TorchDispatchMode):
+    """Reads other values at negative indices that are computed from rows, or that an array has for each row.
+
+    PyTorch counts those from the end, as the -1 by which pandas codes a missing category; it refuses those beyond the
+    end itself. NaN takes their place, or for integers 0 or 1, see ``Check.strict``. Indices
+    that the model itself makes, as in ``x[:, [0, -1]]``, are meant.
+
+    Args:
+        rows: the row numbers of the batch.
+        N: number of rows of the data.
+        second: whether it is 1.
+
+    Attributes:
+        found: whether there was such an index.
+        whole: whether one was of an array of integers.
+    """
+
+    def __init__(self, rows: torch.Tensor, N: int, second: bool):
+        super().__init__()
+        self.rows, self._N, self._second, self.found, self.whole = rows, N, second, False, False
+        self._from_rows = WeakTensorKeyDictionary()  # tensors that the model makes: whether it does from rows
+        self._from_rows[rows] = True
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        """Runs one operation of PyTorch."""
+        given = [one for one in tree_leaves((args, kwargs)) if isinstance(one, torch.Tensor)]
+        if func is torch.ops.aten.lift_fresh.default and given[0].numel() <= _WRITTEN:  # a list in the model's code
+            self._from_rows[given[0]] = False
+        from_rows = any(self._is_from_rows(one) for one in given)
+        if func is torch.ops.aten.index.Tensor and (axes := self._negative(args[1])):
+            args = self._padded(args[0], args[1], axes)
+        out = func(*args, **(kwargs or {}))
+        if from_rows or all(one in self._from_rows for one in given):
+            for one in tree_leaves(out):
+                if isinstance(one, torch.Tensor):
+                    self._from_rows[one] = from_rows
+        return out
+
+    def _is_from_rows(self, one: torch.Tensor) -> bool:
+        if one in self._from_rows:
+            return self._from_rows[one]
+        whole = not (one.is_floating_point() or one.is_complex())
+        return whole and one.ndim > 0 and len(one) == self._N  # of the user's data
+
+    def _negative(self, indices) -> list[int]:
+        """The axes whose indices are rows' own and negative somewhere; none where a mask shifts the axes."""
+        given = [(axis, one) for axis, one in enumerate(indices) if one is not None]
+        if any(one.dtype in (torch.bool, torch.uint8) for _, one in given):
+            return []
+        return [axis for axis, one in given if self._is_from_rows(one) and bool((one < 0).any())]
+
+    def _padded(self, source, indices, axes):
+        """Arguments of an indexing in which negative indices read an additional last entry."""
+        self.found, indices, gone = True, list(indices), torch.nan
+        if not (source.is_floating_point() or source.is_complex()):
+            self.whole, gone = True, int(self._second)
+        for axis in axes:
+            indices[axis] = torch.where(indices[axis] < 0, source.shape[axis], indices[axis])
+            source = torch.cat([source, torch.full_like(source.narrow(axis, 0, 1), gone)], axis)
+        return source, indices

@@ -21,7 +21,7 @@ from torch.distributions import biject_to, constraints
 
 from lowvar.core.rows import of_numbers
 from lowvar.errors import RECODE, UserError, one_line
-from lowvar.vi.row_independence import batches, tensors_of
+from lowvar.vi.check import batches, tensors_of
 from lowvar.vi.torch.functions import plain, traceable
 
 _CHUNK = 2**14  # rows whose observations are compared with their supports at a time
