@@ -10,6 +10,7 @@ from lowvar.integrals.base import HALF, LEVEL, IntegralProperties, Integrals, In
 TOO_FEW = 10  # effective points, below which autocorrelations cannot be told
 SHAPE = 0.6  # of a generalised Pareto tail, at most: beyond 1/2 variances do not exist
 HEAVY, MARGIN = 0.25, 1.4  # of a tail's shape: the largest harmless one, and a margin in units of 1 / sqrt(its terms)
+GROWTH = 0.18  # of the margin with the logarithm of the number of tails: the quantiles of light tails' shapes grow so
 FEWEST = 5  # terms of a tail, to estimate its shape
 GAIN = 0.35  # of Monte Carlo's standard error: what is below pays, however few terms carry it
 MANY = 50  # carriers of the variance that make its error, about sqrt(2 / carriers), harmless
@@ -211,7 +212,9 @@ def heavy_tail(terms: np.ndarray, effective: float, integrals: int = 1) -> float
     Args:
         terms: ``(m,)``.
         effective: how many independent terms they are worth.
-        integrals: how many series are looked at; the margin allows for the largest shape of so many (Bonferroni).
+        integrals: how many series are looked at: the margin allows for the largest shape of so many. Of 100 draws of
+            lognormal(1/2), 1 % of calls have a tail that seems heavy for any number of integrals; of the squares of
+            t(3) draws 46 and 37 % among 10 and 50 integrals at 400 draws, 65 and 56 % at 1000.
     """
     m = len(terms)
     k = int(np.clip(2 * np.sqrt(m), 1, m // 2))
@@ -223,7 +226,7 @@ def heavy_tail(terms: np.ndarray, effective: float, integrals: int = 1) -> float
     error = 1 / np.sqrt(len(excesses) * share)
     if average(terms[None]).carriers[0] * share > MANY:  # such as those of a rare second mode
         return 0.0
-    margin = scipy.stats.norm.isf(scipy.stats.norm.sf(MARGIN) / integrals)
+    margin = MARGIN + GROWTH * np.log(integrals)
     return shape if shape > HEAVY + margin * error else 0.0
 
 

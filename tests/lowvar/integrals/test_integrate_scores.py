@@ -38,6 +38,8 @@ def test_right_scores_are_seldom_suspected_and_wrong_ones_often():
 
         return draw
 
+    vouched = np.random.default_rng(0).normal(size=(1000, 60, 1))
+    assert sum(doubt(x, -x, exact=True) is not None for x in vouched) <= 6  # 0.1 % by chance
     assert suspected(gamma) <= 5
     assert suspected(scaled(1.0)) <= 5
     assert suspected(chain, chain=True) <= 8

@@ -268,6 +268,12 @@ def test_light_tails_seldom_look_heavy(law, m):
     assert found <= scipy.stats.binom.ppf(0.999, repetitions, 0.02)
 
 
+def test_many_light_tails_seldom_look_heavy():
+    """Without an allowance for their number, the note would come with four in ten of these calls."""
+    calls = np.exp(0.5 * np.random.default_rng(14).normal(size=(60, 50, 100)))
+    assert sum(any(heavy_tail(terms, 100, 50) for terms in call) for call in calls) <= 4
+
+
 @pytest.mark.parametrize(("m", "share"), [(100, 0.25), (400, 0.5), (4000, 0.9)])
 def test_heavy_tails_look_so_with_enough_samples(m, share):
     rng, repetitions = np.random.default_rng((10, m)), 300

@@ -1,6 +1,7 @@
 """Stein kernels: hand-written derivatives against autodiff, zero means under the target and only there."""
 
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -147,6 +148,45 @@ def test_matrix_kernels(order):
         close(found[..., t, s], B[t, s] * scalar(params, x, y, lx[:, t], ly[:, s]))
     batched = separable_stein(k, params, B[None], x[None], y[None], lx[None], ly[None], order)
     close(batched[0], found)
+
+
+@pytest.mark.parametrize("order", [1, 2])
+def test_each_component_has_zero_mean_under_its_own_target(order):
+    k, params = chosen("squared exponential", 1)
+    B = torch.tensor([[1.0, 0.1], [0.1, 1.0]], dtype=torch.float64)
+    targets = (0.0, 1.0), (0.5, math.sqrt(1.25))
+    y, ly = numbers(4, 1, seed=2), numbers(4, 2, 1, seed=4)
+    for t, (mean, deviation) in enumerate(targets):
+        x, weights, _ = normal(1, mean, deviation)
+        lx = torch.stack([-(x - m) / s**2 for m, s in targets], 1)
+        found = torch.einsum("n,nmts->tms", weights, separable_stein(k, params, B, x, y, lx, ly, order))
+        assert found[t].abs().max() < 1e-10
+        assert (found[1 - t].abs() > 1e-3).any()
+        turned = torch.einsum("n,mnts->smt", weights, separable_stein(k, params, B, y, x, ly, lx, order))
+        assert turned[t].abs().max() < 1e-10
+        assert (turned[1 - t].abs() > 1e-3).any()
+
+
+def test_printed_polynomials():
+    """Appendix C.3, entry by entry."""
+    dim, c = 3, 0.7
+    B = torch.tensor([[1.0, 0.4], [0.4, 0.7]], dtype=torch.float64)
+    x, y = numbers(4, dim, seed=1), numbers(5, dim, seed=2)
+    lx, ly = numbers(4, 2, dim, seed=3), numbers(5, 2, dim, seed=4)
+    product = (x @ y.T)[:, :, None, None]
+    argument = product + c
+    at_x = torch.einsum("ntr,nr->nt", lx, x)[:, None, :, None]
+    at_y = torch.einsum("mtr,mr->mt", ly, y)[None, :, None, :]
+    scores = torch.einsum("ntr,msr->nmts", lx, ly)
+    across = torch.einsum("nts,ms,mur,nr->nmtu", lx, y, ly, x)
+    printed = {
+        (1, 1): dim + at_y + at_x + scores * argument,
+        (2, 1): 2 * product + 2 * dim * argument + 2 * argument * (at_y + at_x) + scores * argument**2,
+        (1, 2): scores,
+        (2, 2): 4 * (dim + at_y + at_x) + 2 * (scores * argument + across),
+    }
+    for (degree, order), expected in printed.items():
+        close(separable_stein(kernel("polynomial", degree=degree, offset=c), {}, B, x, y, lx, ly, order), B * expected)
 
 
 @pytest.mark.parametrize(

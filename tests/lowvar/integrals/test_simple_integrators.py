@@ -214,6 +214,19 @@ def test_rounding_is_no_direction_of_a_fit():
 # --- the variance along a chain
 
 
+def test_every_theta_minimises_the_printed_objective():
+    """A.1 with all lags, centred at the residuals' mean: ``(mean of residuals - beta)^2`` for every ``theta``."""
+    z = autoregressive(1, 60, 0.7)[0]
+    f = np.exp(z)
+    for theta in (-3.0, 0.0, 1.7):
+        for beta in (0.0, 2.0):
+            e = f + theta * z  # the control variate is theta times the score
+            centred = e - e.mean()
+            printed = np.mean((e - beta) ** 2)
+            printed += 2 * sum(np.sum(centred[: 60 - s] * centred[s:]) / 60 for s in range(1, 60))
+            np.testing.assert_allclose(printed, (e.mean() - beta) ** 2, atol=1e-12)
+
+
 def test_long_run_least_squares():
     x = autoregressive(2, 50, 0.5)[..., None]
     features = stein_features(monomials(1, 2), x, -x)

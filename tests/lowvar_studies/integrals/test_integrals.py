@@ -59,6 +59,19 @@ def test_truths_of_normal_targets_by_two_rules(name, options):
         assert abs(np.mean(means) - truth.value[t]) < 5 * error
 
 
+def test_the_borehole_flows_72_8786():
+    np.testing.assert_allclose(catalogue.build("borehole").truth(1).value, [57.9948530303, 72.8786041938], atol=1e-9)
+    wider = catalogue.build("borehole", second_arguments="deviations").truth(1).value
+    np.testing.assert_allclose(wider, [57.9974972066, 72.8819269813], atol=1e-8)
+
+
+def test_south_pairs_functions_with_targets_as_asked():
+    assert catalogue.build("south", variance=1.2).truth(1).value.tolist() == [3, 2.2]
+    np.testing.assert_allclose(catalogue.build("south", variance=1.2, swapped=True).truth(1).value, [3.3, 2])
+    assert catalogue.build("south", variance=1.2).target == (0, 1)
+    assert catalogue.build("south", variance=1.0).one_target
+
+
 @pytest.mark.parametrize(("name", "options"), NORMAL)
 def test_scores_of_normal_targets(name, options):
     problem = catalogue.build(name, **options)
