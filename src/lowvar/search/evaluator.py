@@ -62,10 +62,9 @@ class Evaluator:
         check_known("way to treat errors", errors, get_args(Errors))
         self.problem, self.errors = problem, errors
         self.budget = None if budget is None else whole("budget", budget, 1)
-        domain = problem.domain
-        self.ledger = open_ledger(HOST, domain)
+        self.ledger = open_ledger(HOST, problem.domain)
         self.nearest: float = math.inf
-        size = domain.choices**domain.dim if domain.kind != "real" else math.inf
+        size = problem.domain.size
         self.unseen = size if size <= min(self.remaining, _COUNTED) else math.inf
         self._seen = np.zeros(int(size) if math.isfinite(self.unseen) else 0, bool)
         self._program = problem.values if problem.backend is None else problem.backend.compile(problem.values)

@@ -1,5 +1,6 @@
 """A black-box problem: a function and its domain, with a ledger of its evaluations."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -32,6 +33,11 @@ class Domain:
     kind: Kind
     dim: int
     choices: int = 0
+
+    @property
+    def size(self) -> float:
+        """Number of points, infinite for a real domain."""
+        return self.choices**self.dim if self.kind != "real" else math.inf
 
     @property
     def start_shape(self) -> tuple[int, ...]:

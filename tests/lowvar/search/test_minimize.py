@@ -224,6 +224,17 @@ def test_a_space_that_is_evaluated_completely_has_an_exact_minimum(space, size):
     assert (sure.fun, sure.success) == (result.fun, True)
 
 
+@pytest.mark.parametrize("budget", [8, 9, 20])
+def test_a_space_smaller_than_a_generation_needs_no_larger_budget(budget):
+    table = np.random.default_rng(0).normal(size=8)
+    counted = Counted(lambda x: table[x @ [4, 2, 1]])
+    result = quiet(counted, domain="binary", dim=3, budget=budget)
+    assert (result.status, result.fun) == ("converged", table.min())
+    assert counted.calls == result.nfev <= budget
+    with pytest.raises(UserError, match="budget 7"):
+        quiet(counted, domain="binary", dim=3, budget=7)
+
+
 def test_the_last_points_of_a_space_are_evaluated_in_generations():
     """Which a callback sees, and ends."""
     seen = []

@@ -112,7 +112,7 @@ def test_a_failure_at_the_last_mean_loses_nothing():
         ({"seed": -1}, "seed"),
         ({"target": "low"}, "target"),
         ({"errors": "ignore"}, "errors 'ignore'"),
-        ({"callback": 3}, "callback"),
+        *(({"callback": callback}, "^callback") for callback in (3, lambda: None, lambda x, fun: None)),
         ({"noisy": "yes"}, "noisy"),
         *(({"bounds": bounds}, "bounds") for bounds in (3, [(0, 2)] * 20, (0, np.nan), (3, 2))),
         ({"bounds": (0, 0.5)}, "x0 is outside the bounds: coordinate 0"),
