@@ -111,7 +111,7 @@ SEARCHES = [
     ("solvers/discrete.py", "mixing = 1 / (dim * choices)", "mixing = 1 / choices", f"{SS}:categorical"),
     ("solvers/discrete.py", "return 20 + 4 *", "return 20 + 2 *", f"{SS}:populations"),
     ("box.py", "low + (x - low + a) ** 2 / (4 * a)", "low + (x - low + a) ** 2 / (2 * a)", "box.py"),
-    ("minimize.py", 'status == "converged" and self.target is None', 'status == "converged"', "test_minimize_target.py"),
+    ("minimize.py", 'status == "converged" and self.target is None', 'status == "converged"', "test_minimize.py:short_of_the_target"),
 ]
 
 OPTIMISERS = [

@@ -257,6 +257,14 @@ def test_a_small_space_under_noise_is_not_exhausted_by_an_evaluation_of_each_poi
     assert result.mean.tolist() == [1, 1, 1, 1]
 
 
+@pytest.mark.parametrize(("target", "success"), [(0.5, False), (1.5, True), (None, True)])
+def test_converged_short_of_the_target_is_no_success(target, success):
+    """The minimum is 1."""
+    found = quiet(lambda x: 1 + sphere(x), np.full(2, 0.3), 0.3, target=target, budget=5000)
+    assert found.status == ("target" if target == 1.5 else "converged")
+    assert found.success is success
+
+
 # when it ends -------------------------------------------------------------------------------------------------------
 
 

@@ -4,8 +4,8 @@ import warnings
 
 import numpy as np
 import pytest
+from searched import quiet
 
-import lowvar
 from lowvar.errors import UserError
 from lowvar.search.solvers.box import Box
 from lowvar.search.solvers.integers import Margin
@@ -25,10 +25,6 @@ def rounded(x):
 
 def starts(seed):
     return np.random.default_rng(seed).uniform(1, 5, DIM)
-
-
-def quiet(*args, **options):
-    return lowvar.minimize(*args, progress=False, **options)
 
 
 @pytest.mark.long

@@ -2,19 +2,9 @@
 
 import numpy as np
 import pytest
+from searched import X0, quiet, sphere
 
-import lowvar
 from lowvar.search.noise import dominated, error_of_mean
-
-X0 = np.ones(20)
-
-
-def sphere(x):
-    return float(x @ x)
-
-
-def quiet(*args, **options):
-    return lowvar.minimize(*args, progress=False, **options)
 
 
 class Noisy:
