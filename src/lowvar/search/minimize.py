@@ -17,8 +17,8 @@ from lowvar.errors import UserError, kind_of, whole
 from lowvar.search.convergence import Look, Rest
 from lowvar.search.evaluator import BudgetSpent, Errors, Evaluator, from_callable
 from lowvar.search.noise import DIGITS, Noise, average, deviation, dominated, error_of_mean, median
-from lowvar.search.problem import BlackBoxProblem, Kind, to_host
-from lowvar.search.searcher import Searcher, chosen_method, default_method, domain_and_start
+from lowvar.search.problem import BlackBoxProblem, Kind, domain_and_start, to_host
+from lowvar.search.searcher import Searcher, chosen_method, default_method
 
 __all__ = ["Generation", "SearchResult", "Status", "minimize"]
 
@@ -251,7 +251,7 @@ def minimize(
     if isinstance(f, BlackBoxProblem):
         x0, sigma0, domain, dim, choices = _of_problem(f, x0, sigma0, domain, batched, workers, seed)
     space, _ = domain_and_start(domain, x0, dim, choices)
-    chosen = chosen_method(method, space, options, of=minimize, instead=_INSTEAD)
+    chosen = chosen_method(method, space, options, call=minimize, instead=_INSTEAD)
 
     def make(method, x0=x0, sigma0=sigma0, count=0):
         own = int(np.random.SeedSequence([whole("seed", seed, 0), count]).generate_state(1)[0]) if count else seed
