@@ -137,7 +137,7 @@ class BlackBoxProblem:
         start: ``key -> x0``, a search's initial mean, as NumPy: ``(dim,)`` for a real domain, probabilities of a
             one ``(dim,)`` for a binary domain, probabilities ``(dim, K)`` for a categorical one.
         sigma0: default initial standard deviation of a search.
-        noise: of a noisy function, ``(points (n, dim), values (n,), first) -> (n,)``: what is observed, given the
+        noise: of a noisy function, ``(points (n, dim), values (n,), first) -> (n,)``: the observations, given the
             values without noise and the number of evaluations before; None without noise. An ``Evaluator`` applies it.
         repetition: ``r -> problem``, where the repetitions of a run have functions of their own (with this domain and
             optimum), such as the instances of a benchmark; None if all have this one.

@@ -320,7 +320,7 @@ def make_search(
     name: str | Callable[..., Any], backend: Backend, domain: Domain, x0: Any, sigma0: float, seed: int,
     options: Mapping[str, Any],
 ) -> Any:  # fmt: skip
-    """The search called ``name``, ours or any peer, with its state: what a ``Searcher`` asks and tells.
+    """The search called ``name``, ours or any peer, with its state, to propose points and to learn.
 
     Args:
         name: name of a search, or its factory.
