@@ -216,6 +216,7 @@ def test_noise_beside_a_large_constant_is_noise():
     still = quiet(lambda x: 1e12 + sphere(x), np.ones(4), 0.5, budget=3000)
     assert still.noise == 0
     assert "or a large constant hides its differences" in still.message
+    assert "subtract a large constant" in " ".join(still.notes)
 
 
 @pytest.mark.long
