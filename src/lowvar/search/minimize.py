@@ -423,6 +423,8 @@ class Run:
             return ("stalled", why) if self.noise.known else self._at_rest(why)
         if self._silent and not evaluator.unseen:
             ended = self._at_rest("every point has been evaluated")
+            if math.isnan(self.noise.sd):
+                self.advice.append("no point was evaluated twice, which a larger budget does: f may be noisy")
             return None if self.noise.known else ended
         left = evaluator.remaining - self.reserve - evaluator.unseen
         # they are few, or would be beyond the budget after another generation
