@@ -63,7 +63,7 @@ def unknown_name(
         name: the given name.
         known: the valid names.
         where: the file or key that the name came from, if any.
-        instead: what serves in place of names that other libraries have, in words.
+        instead: for names that other libraries have, a substitute in words.
 
     >>> unknown_name("estimator", "jiont", ["naive", "cv", "joint"]).args[0]
     "unknown estimator 'jiont': did you mean 'joint'? (known: cv, joint, naive)"

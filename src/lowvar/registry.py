@@ -31,7 +31,6 @@ _TYPES: dict[str, tuple[str, Any]] = {
     "float": ("a number", Real),
     "str": ("a name", str),
 }
-_OURS = "lowvar", "lowvar_studies"  # the packages of this distribution
 _folders: list[Path] = []  # searched first for ``module:function``: the folders of experiment files
 
 
@@ -287,6 +286,16 @@ def _entry_points() -> Any:
     return importlib.metadata.entry_points()
 
 
+@functools.cache
+def _ours() -> frozenset[str]:
+    """The packages of lowvar's own distribution, which are never looked for in the working directory."""
+    try:
+        points: Any = importlib.metadata.distribution("lowvar").entry_points
+    except importlib.metadata.PackageNotFoundError:  # the source is not installed
+        points = ()
+    return frozenset({__name__.partition(".")[0], *(point.module.partition(".")[0] for point in points)})
+
+
 def _distribution(point: Any) -> str:
     """The package of an entry point; empty for lowvar itself."""
     name = point.dist.name if point.dist else ""
@@ -391,7 +400,7 @@ def _file(target: str) -> Path:
     parts = module.split(".")
     if module.endswith(".py") or not all(part.isidentifier() for part in (*parts, *function.split("."))):
         raise UserError(f"{target!r}: write module:function, as in mine:factory for a function in mine.py")
-    if parts[0] not in _OURS:
+    if parts[0] not in _ours():
         candidates = [
             next((file for file in (base.with_suffix(".py"), base / "__init__.py") if file.is_file()), None)
             for base in (folder.joinpath(*parts) for folder in dict.fromkeys((*_folders, Path.cwd())))
@@ -417,7 +426,7 @@ def _function(target: str) -> Callable[..., Any]:
     """The function of ``module:function``."""
     name, _, function = target.partition(":")
     file = _file(target)
-    if name.partition(".")[0] in _OURS:
+    if name.partition(".")[0] in _ours():
         return functools.reduce(getattr, function.split("."), importlib.import_module(name))
     folder = file.parent if file.name != "__init__.py" else file.parent.parent
     folder = folder.parents[name.count(".") - 1] if "." in name else folder

@@ -54,7 +54,7 @@ def exit_code(do: Callable[[], object], *, debug: Callable[[], bool] = lambda: F
 
 
 def _to_nowhere() -> None:
-    """What is left for stdout goes nowhere, so that Python does not fail on it again."""
+    """Discards the rest of stdout, so that Python does not fail on it again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

@@ -69,11 +69,11 @@ GUIDES = [
 ]
 
 SEARCHES = [
-    ("gradients.py", 'difference / (n - 1 if baseline == "mean" and n > 1 else n)', "difference / n", "test_search_estimators.py:mean"),
-    ("gradients.py", "xp.where(flat, xp.ones_like(spread), spread)) / n", "xp.where(flat, xp.ones_like(spread), spread)) / (n - 1)", f"{SS}:fast_ingo"),
-    ("gradients.py", "self.weights @ (z * z) - self.trace", "self.weights @ (z * z)", "test_search_factored.py:reinforce"),
-    ("gradients.py", "/ (p * (1 - p))", "/ p", f"{SS}:binary"),
-    ("gradients.py", "* hit, axis=0) / p", "* hit, axis=0)", f"{SS}:categorical"),
+    ("search/gradients.py", 'difference / (n - 1 if baseline == "mean" and n > 1 else n)', "difference / n", "test_search_estimators.py:mean"),
+    ("search/gradients.py", "xp.where(flat, xp.ones_like(spread), spread)) / n", "xp.where(flat, xp.ones_like(spread), spread)) / (n - 1)", f"{SS}:fast_ingo"),
+    ("search/gradients.py", "self.weights @ (z * z) - self.trace", "self.weights @ (z * z)", "test_search_factored.py:reinforce"),
+    ("search/gradients.py", "/ (p * (1 - p))", "/ p", f"{SS}:binary"),
+    ("search/gradients.py", "* hit, axis=0) / p", "* hit, axis=0)", f"{SS}:categorical"),
     ("fast_ingo.py", "gradient.mean / q", "gradient.mean / xp.sqrt(q)", f"{SS}:fast_ingo"),
     ("fast_ingo.py", "min(1 / math.sqrt(domain.dim), 0.5)", "min(1.3 / math.sqrt(domain.dim), 0.5)", f"{SS}:fast_ingo"),
     ("fast_ingo_adaptive.py", "* population / (population - 1)", "* 1.0", f"{SS}:fast_ingo_adaptive"),
@@ -111,7 +111,7 @@ SEARCHES = [
     ("solvers/discrete.py", "mixing = 1 / (dim * choices)", "mixing = 1 / choices", f"{SS}:categorical"),
     ("solvers/discrete.py", "return 20 + 4 *", "return 20 + 2 *", f"{SS}:populations"),
     ("box.py", "low + (x - low + a) ** 2 / (4 * a)", "low + (x - low + a) ** 2 / (2 * a)", "box.py"),
-    ("minimize.py", 'status == "converged" and self.target is None', 'status == "converged"', "test_minimize_target.py"),
+    ("minimize.py", 'status == "converged" and self.target is None', 'status == "converged"', "test_minimize.py:short_of_the_target"),
 ]
 
 OPTIMISERS = [

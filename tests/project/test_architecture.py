@@ -133,7 +133,7 @@ def test_dvc_knows_the_code_of_runs():
 
 def test_no_code_asks_for_the_name_of_a_backend():
     """What differs is carried by ``Backend``; a method that runs on one of them refuses the other."""
-    refusals = {"evosax_solver.py", "saved.py"}
+    refusals = {"evosax.py", "saved.py"}
     asks = {
         path.name
         for path in SRC.rglob("*.py")

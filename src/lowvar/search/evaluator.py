@@ -23,10 +23,18 @@ class BudgetSpent(Exception):
 
 
 class PointErrors(Exception):
-    """A function raised at some points; ``values (n,)`` are NaN there."""
+    """A function raised at some points.
 
-    def __init__(self, message: str, values: np.ndarray):
-        super().__init__(message)
+    Attributes:
+        values: ``(n,)``, NaN at these points.
+        first: the exception at the first of them.
+    """
+
+    def __init__(self, raised: dict[int, Exception], values: np.ndarray):
+        index, self.first = next(iter(raised.items()))
+        said = f"{type(self.first).__name__}: {self.first}".removesuffix(": ")
+        more = f"at {len(raised)} of {len(values)} points, first " if len(raised) > 1 else ""
+        super().__init__(f"raised {said} ({more}at point {index})")
         self.values = values
 
 
@@ -62,10 +70,9 @@ class Evaluator:
         check_known("way to treat errors", errors, get_args(Errors))
         self.problem, self.errors = problem, errors
         self.budget = None if budget is None else whole("budget", budget, 1)
-        domain = problem.domain
-        self.ledger = open_ledger(HOST, domain)
+        self.ledger = open_ledger(HOST, problem.domain)
         self.nearest: float = math.inf
-        size = domain.choices**domain.dim if domain.kind != "real" else math.inf
+        size = problem.domain.size
         self.unseen = size if size <= min(self.remaining, _COUNTED) else math.inf
         self._seen = np.zeros(int(size) if math.isfinite(self.unseen) else 0, bool)
         self._program = problem.values if problem.backend is None else problem.backend.compile(problem.values)
@@ -153,18 +160,19 @@ class Evaluator:
             if backend is not None:
                 return numbers(backend.to_numpy(self._program(backend.asarray(points))), len(points)), None
             return numbers(self._program(points.copy()), len(points)), None
-        except PointErrors as error:
-            message, values, cause = f"{name} {error}", error.values, error.__cause__
         except Unusable as error:
             raise UserError(f"{name} {error}") from error
+        except UserError:
+            raise
+        except PointErrors as error:
+            raised = error
         except Exception as error:
             if backend is not None:  # a failure of a compiled problem is a bug: keep its traceback
                 raise
-            raised = dict.fromkeys(range(len(points)), error)
-            message, values, cause = f"{name} {_raised(raised, len(points))}", np.full(len(points), np.nan), error
-        failure = UserError(f"{message}; {_MARK}")
-        failure.__cause__ = cause
-        return values, failure
+            raised = PointErrors(dict.fromkeys(range(len(points)), error), np.full(len(points), np.nan))
+        failure = UserError(f"{name} {raised}; {_MARK}")
+        failure.__cause__ = raised.first
+        return raised.values, failure
 
     def _record(self, points, values, exact):
         self.ledger = record(HOST, self.ledger, points, values)
@@ -197,9 +205,7 @@ def from_callable(
     workers = whole("workers", workers, 1)
     if batched and workers > 1:
         raise UserError(f"workers={workers} with a batched f: only an f of one point can use workers")
-    for package in ("cloudpickle", "joblib") if workers > 1 else ():
-        require(f"workers={workers}", package, "workers")
-    values = f if batched else functools.partial(one_by_one, f, workers=workers)
+    values = functools.partial(_at_once, f) if batched else functools.partial(one_by_one, f, workers=workers)
     start = np.zeros(domain.dim) if domain.kind == "real" else uniform_probabilities(domain)
     called = getattr(f, "__name__", type(f).__name__)
     return BlackBoxProblem(called, domain, values, None, None, lambda key: start)
@@ -253,6 +259,7 @@ def one_by_one(f: Callable[[Any], Any], points: np.ndarray, workers: int = 1) ->
     Raises:
         PointErrors: ``f`` raised at some points.
         Unusable: ``f`` returned something other than a number, cannot be sent to the workers, or ended one.
+        UserError: cloudpickle or joblib is missing.
     """
     results = [_guarded(f, point) for point in points] if workers == 1 else _in_processes(f, points, workers)
     raised = {index: error for index, (_, error) in enumerate(results) if error is not None}
@@ -261,16 +268,16 @@ def one_by_one(f: Callable[[Any], Any], points: np.ndarray, workers: int = 1) ->
             raise Unusable(f"point {index}: f {error}") from error
     values = np.array([value for value, _ in results], dtype=np.float64)
     if raised:
-        raise PointErrors(_raised(raised, len(points)), values) from next(iter(raised.values()))
+        raise PointErrors(raised, values)
     return values
 
 
-def _raised(errors: dict[int, Exception], count: int) -> str:
-    """The words for the exceptions that a function raised, by the index of the point."""
-    index, error = next(iter(errors.items()))
-    said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    place = f"at point {index}" if len(errors) == 1 else f"at {len(errors)} of {count} points, first at point {index}"
-    return f"raised {said} ({place})"
+def _at_once(f: Callable[[Any], Any], points: np.ndarray) -> Any:
+    """``f`` of all points, none of which has a value if it raises."""
+    try:
+        return f(points)
+    except Exception as error:
+        raise PointErrors(dict.fromkeys(range(len(points)), error), np.full(len(points), np.nan)) from error
 
 
 def _guarded(f, point) -> tuple[float, Exception | None]:
@@ -281,6 +288,8 @@ def _guarded(f, point) -> tuple[float, Exception | None]:
 
 
 def _in_processes(f, points, workers) -> list[tuple[float, Exception | None]]:
+    for package in ("cloudpickle", "joblib"):
+        require(f"workers={workers}", package, "workers")
     import cloudpickle
     import joblib
 

@@ -1,5 +1,6 @@
 """The public interface of black-box search: ``minimize``, its stopping rules and its result."""
 
+import inspect
 import math
 from collections import Counter
 from collections.abc import Callable
@@ -16,8 +17,8 @@ from lowvar.errors import UserError, kind_of, whole
 from lowvar.search.convergence import Look, Rest
 from lowvar.search.evaluator import BudgetSpent, Errors, Evaluator, from_callable
 from lowvar.search.noise import DIGITS, Noise, average, deviation, dominated, error_of_mean, median
-from lowvar.search.problem import BlackBoxProblem, Kind, to_host
-from lowvar.search.searcher import Searcher, chosen_method, default_method, domain_and_start
+from lowvar.search.problem import BlackBoxProblem, Kind, domain_and_start, to_host
+from lowvar.search.searcher import Searcher, chosen_method, default_method
 
 __all__ = ["Generation", "SearchResult", "Status", "minimize"]
 
@@ -243,14 +244,14 @@ def minimize(
     >>> result.status, result.x.round(3)
     ('target', array([1., 1., 1., 1., 1.]))
     """
-    if callback is not None and not callable(callback):
-        raise UserError(f"callback is {kind_of(callback)}: it must be a function of a Generation")
+    if callback is not None:
+        _check_callback(callback)
     if noisy is not None and not isinstance(noisy, (bool, np.bool_)):
         raise UserError(f"noisy {noisy!r}: it must be True, False, or None to detect it")
     if isinstance(f, BlackBoxProblem):
         x0, sigma0, domain, dim, choices = _of_problem(f, x0, sigma0, domain, batched, workers, seed)
     space, _ = domain_and_start(domain, x0, dim, choices)
-    chosen = chosen_method(method, space, options, of=minimize, instead=_INSTEAD)
+    chosen = chosen_method(method, space, options, call=minimize, instead=_INSTEAD)
 
     def make(method, x0=x0, sigma0=sigma0, count=0):
         own = int(np.random.SeedSequence([whole("seed", seed, 0), count]).generate_state(1)[0]) if count else seed
@@ -282,16 +283,29 @@ def _of_problem(problem, x0, sigma0, domain, batched, workers, seed):
 
 
 def _budget(budget, searcher) -> int:
-    """``budget`` as an int that pays for at least one generation; ``1e4`` counts as a whole number."""
+    """``budget`` as an int that pays for a generation, or for all points; ``1e4`` counts as a whole number."""
     if budget is None:
         raise UserError("budget: give the maximum number of evaluations of f, for example budget=10_000")
     budget, size = whole("budget", budget, 1, or_float=True), len(searcher.ask())
-    if budget < size:
+    if budget < min(size, searcher.domain.size):
         raise UserError(
             f"budget {budget}: one generation of {searcher.method} takes {size} evaluations; give a larger "
             "budget, or a smaller population="
         )
     return budget
+
+
+def _check_callback(callback):
+    if not callable(callback):
+        raise UserError(f"callback is {kind_of(callback)}: it must be a function of a Generation")
+    try:
+        signature = inspect.signature(callback)
+    except (TypeError, ValueError):  # of some functions in C
+        return
+    try:
+        signature.bind(None)
+    except TypeError as error:
+        raise UserError(f"callback: it is called with one argument, a Generation, and not so: {error}") from error
 
 
 def _target(target) -> float | None:
@@ -336,7 +350,7 @@ class Run:
         first = self.searcher.ask()
         self.size, self.iteration = len(first), 0
         self.far = min(_FAR * max(1.0, float(np.abs(first).max())), float(np.finfo(float).max))
-        self.stops = set(geometric(int(evaluator.remaining) // self.size, _ROWS))
+        self.stops = set(geometric(max(1, int(evaluator.remaining) // self.size), _ROWS))
         self.rows: list[tuple] = []
         self.noise, self.rest = Noise(noisy, steady is not None), Rest(self.searcher)
         self.sigma0 = self.searcher.sigma
@@ -407,13 +421,15 @@ class Run:
         if searcher.spent:
             why = "the search's deviations have shrunk to rounding, and its whole numbers no longer change"
             return ("stalled", why) if self.noise.known else self._at_rest(why)
+        if self._silent and not evaluator.unseen:
+            ended = self._at_rest("every point has been evaluated")
+            if math.isnan(self.noise.sd):
+                self.advice.append("no point was evaluated twice, which a larger budget does: f may be noisy")
+            return None if self.noise.known else ended
         left = evaluator.remaining - self.reserve - evaluator.unseen
         # they are few, or would be beyond the budget after another generation
         others = left >= 0 and self._silent and (evaluator.unseen <= self.size or left < self.size + 2)
-        if others and not evaluator.unseen:
-            ended = self._at_rest("every point has been evaluated")
-            return None if self.noise.known else ended
-        if others:
+        if others or (evaluator.evaluations == 0 and evaluator.unseen <= evaluator.remaining < self.size):
             return self._others()
         if evaluator.remaining - (self.reserve if self.iteration else 0) < self.size:
             return "budget", f"the budget of {evaluator.budget} evaluations is spent"

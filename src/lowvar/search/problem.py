@@ -1,5 +1,6 @@
 """A black-box problem: a function and its domain, with a ledger of its evaluations."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -34,26 +35,45 @@ class Domain:
     choices: int = 0
 
     @property
+    def size(self) -> float:
+        """Number of points, infinite for a real domain."""
+        return self.choices**self.dim if self.kind != "real" else math.inf
+
+    @property
     def start_shape(self) -> tuple[int, ...]:
         """The shape of a search's start: the mean, or the probabilities."""
         return (self.dim, self.choices) if self.kind == "categorical" else (self.dim,)
 
 
-def checked_domain(kind: Kind, dim: int | None, choices: int | None) -> Domain:
-    """The domain of a function; raises a ``UserError`` for a number out of range.
+def domain_and_start(kind: Kind, x0: Any, dim: int | None, choices: int | None) -> tuple[Domain, np.ndarray]:
+    """The domain of a search, and its start: ``x0`` or, in a discrete domain, uniform probabilities.
 
     Args:
         kind: kind of the domain.
-        dim: coordinates of a point.
-        choices: ``K`` of a categorical domain, else None.
+        x0: see ``checked_start``; None for uniform probabilities.
+        dim: coordinates of a point; None if ``x0`` has them.
+        choices: ``K`` of a categorical domain; None if ``x0`` has it.
+
+    Raises:
+        UserError: a number out of range or missing, or two that contradict each other.
     """
     check_known("domain", kind, KINDS)
     if choices is not None and kind != "categorical":
         raise UserError(f"choices={choices} with a {kind} domain: only a categorical one takes it")
+    if x0 is not None:
+        x0 = checked_start("x0", x0, kind)
+        for name, stated, actual in zip(("dim", "choices"), (dim, choices), x0.shape, strict=False):
+            if stated is not None and stated != actual:
+                raise UserError(f"{name}={stated}, but x0 has shape {x0.shape}: leave one of the two out")
+        dim, choices = len(x0), x0.shape[1] if kind == "categorical" else None
+    elif kind == "real":
+        raise UserError("x0: a real search needs a point to start from, one number for each coordinate")
+    elif dim is None or (kind == "categorical" and choices is None):
+        needed = "dim" if kind == "binary" else "dim and choices"
+        raise UserError(f"x0: give the probabilities to start from, or {needed} to start from uniform ones")
     dim = whole("dim", dim, 1)
-    if kind == "categorical":
-        return Domain(kind, dim, whole("choices", choices, 2))
-    return Domain(kind, dim, 2 if kind == "binary" else 0)
+    domain = Domain(kind, dim, {"real": 0, "binary": 2}[kind] if choices is None else whole("choices", choices, 2))
+    return domain, uniform_probabilities(domain) if x0 is None else x0
 
 
 def checked_start(name: str, start: Any, kind: Kind, shape: tuple[int, ...] | None = None) -> np.ndarray:
@@ -117,7 +137,7 @@ class BlackBoxProblem:
         start: ``key -> x0``, a search's initial mean, as NumPy: ``(dim,)`` for a real domain, probabilities of a
             one ``(dim,)`` for a binary domain, probabilities ``(dim, K)`` for a categorical one.
         sigma0: default initial standard deviation of a search.
-        noise: of a noisy function, ``(points (n, dim), values (n,), first) -> (n,)``: what is observed, given the
+        noise: of a noisy function, ``(points (n, dim), values (n,), first) -> (n,)``: the observations, given the
             values without noise and the number of evaluations before; None without noise. An ``Evaluator`` applies it.
         repetition: ``r -> problem``, where the repetitions of a run have functions of their own (with this domain and
             optimum), such as the instances of a benchmark; None if all have this one.

@@ -11,21 +11,10 @@ import numpy as np
 from lowvar.core import backend as backends
 from lowvar.core.backend import Backend
 from lowvar.core.keys import named_key
-from lowvar.errors import UserError, check_known, kind_of, whole
+from lowvar.errors import UserError, kind_of, whole
 from lowvar.registry import label
-from lowvar.search.problem import (
-    HOST,
-    KINDS,
-    Domain,
-    Kind,
-    checked_domain,
-    checked_start,
-    open_ledger,
-    record,
-    to_host,
-    uniform_probabilities,
-)
-from lowvar.search.solvers import OURS, SEARCH
+from lowvar.search.problem import HOST, Domain, Kind, domain_and_start, open_ledger, record, to_host
+from lowvar.search.solvers import SEARCH
 from lowvar.search.solvers.base import CompiledSearch, SearchSolver
 from lowvar.search.solvers.box import Box
 from lowvar.search.solvers.integers import Margin, mask
@@ -94,7 +83,7 @@ class Searcher:
         **options: Any,
     ):
         self.domain, start = domain_and_start(domain, x0, dim, choices)
-        chosen = chosen_method(method, self.domain, options, noisy, of=Searcher)
+        chosen = chosen_method(method, self.domain, options, noisy, call=Searcher)
         self.method = label(chosen)
         seed, width = whole("seed", seed, 0), _width(sigma0, domain, start)
         self.integers = mask(integers, self.domain.dim)
@@ -260,7 +249,7 @@ def default_method(domain: Domain, noisy: bool = False) -> str:
 
 def chosen_method(
     method: str | Callable[..., Any], domain: Domain, options: Mapping[str, Any], noisy: bool = False, *,
-    of: Callable[..., Any], instead: Mapping[str, str] | None = None,
+    call: Callable[..., Any], instead: Mapping[str, str] | None = None,
 ) -> str | Callable[..., Any]:  # fmt: skip
     """``method``, or the default for ``"auto"``, after a check of its options.
 
@@ -269,7 +258,7 @@ def chosen_method(
         domain: the search domain.
         options: options of the method.
         noisy: whether repeated evaluations of a point differ.
-        of: the call that takes them, whose own arguments are suggested for a misspelt one.
+        call: the function that takes them, whose own arguments are suggested for a misspelt one.
         instead: see ``unknown_name``.
 
     Raises:
@@ -278,27 +267,9 @@ def chosen_method(
     if method != "auto":
         SEARCH.entry(method, also=("auto",))
     chosen = default_method(domain, noisy) if method == "auto" else method
-    also = [key for key, p in inspect.signature(of).parameters.items() if p.kind is not p.VAR_KEYWORD]
+    also = [key for key, p in inspect.signature(call).parameters.items() if p.kind is not p.VAR_KEYWORD]
     SEARCH.check_options(chosen, options, also=also, instead=instead)
     return chosen
-
-
-def domain_and_start(kind, x0, dim, choices) -> tuple[Domain, np.ndarray]:
-    """The domain, and the start in it, checked."""
-    check_known("domain", kind, KINDS)
-    if x0 is not None:
-        x0 = checked_start("x0", x0, kind)
-        for name, stated, actual in zip(("dim", "choices"), (dim, choices), x0.shape, strict=False):
-            if stated is not None and stated != actual:
-                raise UserError(f"{name}={stated}, but x0 has shape {x0.shape}: leave one of the two out")
-        dim, choices = len(x0), x0.shape[1] if kind == "categorical" else choices
-    elif kind == "real":
-        raise UserError("x0: a real search needs a point to start from, one number for each coordinate")
-    elif dim is None or (kind == "categorical" and choices is None):
-        needed = "dim" if kind == "binary" else "dim and choices"
-        raise UserError(f"x0: give the probabilities to start from, or {needed} to start from uniform ones")
-    domain = checked_domain(kind, dim, choices)
-    return domain, uniform_probabilities(domain) if x0 is None else x0
 
 
 def _width(sigma0, kind, start) -> float:
@@ -349,7 +320,7 @@ def make_search(
     name: str | Callable[..., Any], backend: Backend, domain: Domain, x0: Any, sigma0: float, seed: int,
     options: Mapping[str, Any],
 ) -> Any:  # fmt: skip
-    """The search called ``name``, ours or any peer, with its state: what a ``Searcher`` asks and tells.
+    """The search called ``name``, ours or any peer, with its state, to propose points and to learn.
 
     Args:
         name: name of a search, or its factory.
@@ -398,6 +369,6 @@ def _refusals(name):
     except UserError:
         raise
     except (AssertionError, TypeError, ValueError) as error:
-        if name in OURS:
+        if name in SEARCH.own and not SEARCH.about(name).packages:  # a fault of lowvar's own
             raise
         raise UserError(f"{label(name)} refused these settings: {error}") from error

@@ -18,7 +18,7 @@ import numpy as np
 
 from lowvar.errors import UserError, whole
 from lowvar.search.problem import BlackBoxProblem, Domain
-from lowvar_studies.functions.named import generator
+from lowvar_studies.functions.functions import generator
 
 LAST = 24  # functions of the suite
 NOISY = range(101, 131)

@@ -29,8 +29,8 @@ FUNCTIONS = Registry(
             ("bbob", "bbob_noisy"),
             row("lowvar_studies.functions.bbob", program=False, packages=("cocoex",), extra="bbob"),
         ),
-        "binary_reconstruction": row("lowvar_studies.functions.discrete", domain="binary"),
-        "categorical_reconstruction": row("lowvar_studies.functions.discrete", domain="categorical"),
+        "binary_reconstruction": row("lowvar_studies.functions.functions", domain="binary"),
+        "categorical_reconstruction": row("lowvar_studies.functions.functions", domain="categorical"),
         **dict.fromkeys(
             ("swimmer", "half_cheetah", "inverted_double_pendulum", "humanoid_standup"),
             row("lowvar_studies.functions.policy", program=False, packages=("gymnasium", "mujoco"), extra="rl"),

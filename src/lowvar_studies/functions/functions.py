@@ -1,13 +1,15 @@
-"""Test functions on R^d, written once for both backends.
+"""Test functions on R^d, and of binary and categorical points, written once for both backends.
 
-Every formula takes the displacement ``u = R (x - x*)`` from the optimum, in a form without cancellation near it, so
-that values are accurate for gaps far below 1e-10.
+A function's random parts are drawn from its own seed, so all runs minimise the same one. Every formula on R^d takes the
+displacement ``u = R (x - x*)`` from the optimum, in a form without cancellation near it, so that values are accurate
+for gaps far below 1e-10.
 
 References:
     Lyu and Tsang, Table 1; ``sphere`` and ``elastic_net`` are not in it. Their Discus reads ``10^6 x_1 + ...``, which
     has no minimum; ``x_1`` is squared here.
 """
 
+import hashlib
 import math
 from collections.abc import Callable
 from typing import Any
@@ -16,8 +18,7 @@ import numpy as np
 
 from lowvar.core.backend import Backend
 from lowvar.errors import UserError, whole
-from lowvar.search.problem import BlackBoxProblem, Domain
-from lowvar_studies.functions.named import generator
+from lowvar.search.problem import BlackBoxProblem, Domain, uniform_probabilities
 
 
 def _ones(dim: int) -> np.ndarray:
@@ -184,3 +185,84 @@ def _uniform(dim: int) -> Callable[[Any], np.ndarray]:
         return np.asarray(jax.random.uniform(key, (dim,)))
 
     return start
+
+
+def binary_reconstruction(backend: Backend, dim: int, *, seed: int = 0, name: str | None = None) -> BlackBoxProblem:
+    """``||sign(x - 1/2) - w||^2 - ||sign(w) - w||^2``, with ``w ~ N(0, I)`` fixed by the seed; the optimum is 0.
+
+    Computed as a cost of ``4 |w_i|`` for each coordinate with the wrong sign.
+
+    Args:
+        backend: the array library.
+        dim: ``d``, at least 1.
+        seed: seed of ``w``.
+        name: name of the problem.
+
+    Raises:
+        UserError: an option out of range.
+
+    References:
+        Lyu and Tsang, Appendix A, "Evaluation on discrete test problems".
+    """
+    dim, xp = whole("dim", dim, 1), backend.xp
+    w = generator(seed, "binary_reconstruction", dim).standard_normal(dim)
+    best = (w > 0).astype(np.int32)
+    right, costs = backend.asarray(best), backend.asarray(4 * np.abs(w))
+
+    def values(points):
+        return xp.sum(xp.where(points != right[None, :], costs[None, :], xp.zeros_like(costs)[None, :]), axis=-1)
+
+    domain = Domain("binary", dim, 2)
+    return _discrete(name or "binary_reconstruction", domain, values, backend, best)
+
+
+def categorical_reconstruction(
+    backend: Backend, dim: int, *, choices: int = 5, seed: int = 0, name: str | None = None
+) -> BlackBoxProblem:
+    """``sum_i w[i, x_i] - min_j w[i, j]``, with ``w ~ N(0, 1)`` fixed by the seed; the optimum is 0.
+
+    Args:
+        backend: the array library.
+        dim: ``d``, at least 1.
+        choices: ``K``, at least 2.
+        seed: seed of ``w``.
+        name: name of the problem.
+
+    Raises:
+        UserError: an option out of range.
+    """
+    dim, choices, xp = whole("dim", dim, 1), whole("choices", choices, 2), backend.xp
+    w = generator(seed, "categorical_reconstruction", dim, choices).standard_normal((dim, choices))
+    regret = backend.asarray((w - w.min(axis=1, keepdims=True)).reshape(-1))
+    rows = backend.asarray(choices * np.arange(dim, dtype=np.int64))
+
+    def values(points):
+        return xp.sum(regret[rows[None, :] + xp.astype(points, rows.dtype)], axis=-1)
+
+    domain = Domain("categorical", dim, choices)
+    return _discrete(name or "categorical_reconstruction", domain, values, backend, w.argmin(axis=1).astype(np.int32))
+
+
+def _discrete(name, domain, values, backend, best):
+    """The problem with the minimum 0 at ``best``, whose searches start from uniform probabilities."""
+    return BlackBoxProblem(name, domain, values, backend, 0.0, lambda key: uniform_probabilities(domain), best)
+
+
+def generator(seed: int, *names: object) -> np.random.Generator:
+    """The random stream of ``names`` under ``seed``, for a problem's definition; searches draw from other streams.
+
+    Args:
+        seed: the problem's seed.
+        names: purpose of the numbers, e.g. ``"rotation", 100``.
+
+    Raises:
+        UserError: the seed is not a whole number.
+
+    >>> a, b = generator(0, "shift", 2), generator(0, "shift", 3)
+    >>> bool(a.random() == b.random())
+    False
+    """
+    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)):
+        raise UserError(f"seed {seed!r}: it must be a whole number")
+    text = "\x1f".join([str(int(seed)), *map(str, names)])
+    return np.random.default_rng(int.from_bytes(hashlib.sha256(text.encode()).digest()[:16], "big"))

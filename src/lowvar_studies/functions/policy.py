@@ -24,7 +24,7 @@ from lowvar.core.backend import Backend
 from lowvar.errors import UserError, whole
 from lowvar.search.evaluator import one_by_one
 from lowvar.search.problem import BlackBoxProblem, Domain
-from lowvar_studies.functions.named import generator
+from lowvar_studies.functions.functions import generator
 
 HIDDEN = 16
 

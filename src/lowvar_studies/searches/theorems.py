@@ -33,7 +33,7 @@ def bounded(
         beta: step size; ``1 / d``, at most 1/2, if not given.
         b: lower bound on the entries of ``G``.
         gamma: twice the upper bound on the entries of ``G``.
-        estimates: ``(noise, precision, *told) -> (g, G, informative)``, with what the solver is told: the estimates of
+        estimates: ``(noise, precision, values, ...) -> (g, G, informative)``, with the values of ``tell``: estimates of
             the gradients with respect to ``mu`` and the diagonal of ``Sigma``, and whether there is any information;
             without it, nothing changes.
 

@@ -107,30 +107,17 @@ def test_batches_and_workers_give_the_same():
     np.testing.assert_array_equal(one.x, parallel.x)
 
 
-def test_the_seed_decides():
-    first, again, other = (quiet(sphere, X0, 0.5, budget=300, seed=seed) for seed in (1, 1, 2))
-    np.testing.assert_array_equal(first.x, again.x)
-    assert (first.x != other.x).any()
-
-
-DEFAULTS = [
-    ({"x0": X0, "sigma0": 0.5}, "ingo_cma"),
-    ({"x0": np.ones(201), "sigma0": 0.5}, "fast_ingo"),
-    ({"domain": "binary", "dim": 4}, "ingo_binary"),
-    ({"domain": "categorical", "dim": 4, "choices": 3}, "ingo_categorical"),
-]
-
-
-@pytest.mark.parametrize(("start", "chosen"), DEFAULTS)
+@pytest.mark.parametrize(
+    ("start", "chosen"),
+    [
+        ({"x0": X0, "sigma0": 0.5}, "ingo_cma"),
+        ({"x0": np.ones(201), "sigma0": 0.5}, "fast_ingo"),
+        ({"domain": "binary", "dim": 4}, "ingo_binary"),
+        ({"domain": "categorical", "dim": 4, "choices": 3}, "ingo_categorical"),
+    ],
+)
 def test_the_default_goes_by_the_domain(start, chosen):
     assert lowvar.Searcher(**start).method == chosen
-
-
-@pytest.mark.parametrize(
-    ("start", "chosen"), [DEFAULTS[0], *(pytest.param(*one, marks=pytest.mark.long) for one in DEFAULTS[1:])]
-)
-def test_a_search_takes_the_default(start, chosen):
-    assert quiet(lambda x: float((x**2).sum()), budget=100, **start).method == chosen
 
 
 # bounds -------------------------------------------------------------------------------------------------------------
@@ -224,6 +211,18 @@ def test_a_space_that_is_evaluated_completely_has_an_exact_minimum(space, size):
     assert (sure.fun, sure.success) == (result.fun, True)
 
 
+@pytest.mark.parametrize("budget", [8, 9, 20])
+def test_a_space_smaller_than_a_generation_needs_no_larger_budget(budget):
+    table = np.random.default_rng(0).normal(size=8)
+    counted = Counted(lambda x: table[x @ [4, 2, 1]])
+    result = quiet(counted, domain="binary", dim=3, budget=budget)
+    assert (result.status, result.fun) == ("converged", table.min())
+    assert counted.calls == result.nfev <= budget
+    assert len(result.notes) == (budget == 8)  # that it may be noisy
+    with pytest.raises(UserError, match="budget 7"):
+        quiet(counted, domain="binary", dim=3, budget=7)
+
+
 def test_the_last_points_of_a_space_are_evaluated_in_generations():
     """Which a callback sees, and ends."""
     seen = []
@@ -244,6 +243,14 @@ def test_a_small_space_under_noise_is_not_exhausted_by_an_evaluation_of_each_poi
     result = quiet(lambda x: ones_missing(x) + rng.normal(), domain="binary", dim=4, budget=600)
     assert (result.status, result.success) == ("budget", False)
     assert result.mean.tolist() == [1, 1, 1, 1]
+
+
+@pytest.mark.parametrize(("target", "success"), [(0.5, False), (1.5, True), (None, True)])
+def test_converged_short_of_the_target_is_no_success(target, success):
+    """The minimum is 1."""
+    found = quiet(lambda x: 1 + sphere(x), np.full(2, 0.3), 0.3, target=target, budget=5000)
+    assert found.status == ("target" if target == 1.5 else "converged")
+    assert found.success is success
 
 
 # when it ends -------------------------------------------------------------------------------------------------------

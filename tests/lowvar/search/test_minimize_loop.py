@@ -66,20 +66,15 @@ def test_ask_and_tell_are_minimize(method):
     np.testing.assert_array_equal(solver.mean, result.mean)
 
 
-def test_tell_takes_any_numbers_and_nothing_else():
+def test_tell_takes_any_numbers():
     torch = pytest.importorskip("torch")
     solver = lowvar.Searcher(np.ones(3), 0.5, population=4)
-    with pytest.raises(UserError, match="tell without ask"):
-        solver.tell([1, 2, 3, 4])
-    for values in ([1, 2, 3, 4], torch.tensor([1.0, np.nan, 3.0, np.inf]), jax.numpy.arange(4)):
+    graded = [(torch.tensor(n, requires_grad=True) ** 2).sum() for n in (1.0, 2.0, 3.0, 4.0)]
+    for values in ([1, 2, 3, 4], graded, torch.tensor([1.0, np.nan, 3.0, np.inf]), jax.numpy.arange(4)):
         solver.ask()
         solver.tell(values)
     assert solver.best == 0
-    solver.ask()
-    for wrong in ([1, 2, 3], [[1], [2], [3], [4]], ["a"] * 4, None):
-        with pytest.raises(UserError, match="tell needs 4 numbers, one for each point"):
-            solver.tell(wrong)
-    assert repr(solver) == "Searcher(ingo_cma, real, dim 3: 12 evaluations, best 0)"
+    assert repr(solver) == "Searcher(ingo_cma, real, dim 3: 16 evaluations, best 0)"
 
 
 @pytest.mark.parametrize(
@@ -160,14 +155,6 @@ except KeyboardInterrupt as stop:
     assert "KeyboardInterrupt" in err
     assert "has the result so far" in err
     assert process.returncode != 0
-
-
-def test_tell_takes_a_list_of_tensors_with_gradients():
-    torch = pytest.importorskip("torch")
-    solver = lowvar.Searcher(np.ones(3), 0.5)
-    weight = torch.ones(3, dtype=torch.float64, requires_grad=True)
-    solver.tell([(torch.from_numpy(x) * weight).sum() for x in solver.ask()])
-    assert np.isfinite(solver.best)
 
 
 def test_a_masked_value_is_missing():

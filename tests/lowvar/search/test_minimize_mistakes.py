@@ -82,13 +82,14 @@ def test_a_failure_at_the_last_mean_loses_nothing():
         *(({"budget": budget}, "budget") for budget in (None, 10, 0.5)),
         ({"batched": True, "workers": 2}, "workers=2"),
         ({"workers": 0}, "workers"),
-        *(({"x0": x0}, "x0") for x0 in ([], 1.0, [1, np.nan], ["a"], None)),
+        *(({"x0": x0}, "x0") for x0 in ([], 1.0, [1, np.nan], ["a"], None, np.zeros((3, 1)))),
         ({"x0": None, "domain": "binary"}, "x0: .* dim"),
         ({"x0": None, "dim": 0, "domain": "binary"}, "dim"),
         ({"dim": 3}, "dim=3"),
         ({"x0": X0 * 2, "domain": "binary"}, "x0: .* probabilities"),
+        ({"x0": [[0.5, 0.2, 0.2]], "domain": "categorical"}, "x0: .* probabilities"),
         ({"choices": 3}, "choices=3"),
-        *(({"sigma0": sigma0}, "sigma0") for sigma0 in (None, 0.0, X0)),
+        *(({"sigma0": sigma0}, "sigma0") for sigma0 in (None, 0.0, -1, np.nan, "wide", X0)),
         ({"x0": [1e308]}, "sigma0 0.5 is below the rounding of x0"),
         ({"x0": [1.0, -1e20]}, "sigma0 0.5 is below the rounding of x0, .* at -1e"),
         ({"method": "fast_igno"}, "unknown search 'fast_igno': did you mean 'fast_ingo'"),
@@ -112,7 +113,7 @@ def test_a_failure_at_the_last_mean_loses_nothing():
         ({"seed": -1}, "seed"),
         ({"target": "low"}, "target"),
         ({"errors": "ignore"}, "errors 'ignore'"),
-        ({"callback": 3}, "callback"),
+        *(({"callback": callback}, "^callback") for callback in (3, lambda: None, lambda x, fun: None)),
         ({"noisy": "yes"}, "noisy"),
         *(({"bounds": bounds}, "bounds") for bounds in (3, [(0, 2)] * 20, (0, np.nan), (3, 2))),
         ({"bounds": (0, 0.5)}, "x0 is outside the bounds: coordinate 0"),
@@ -163,8 +164,6 @@ def test_bounds_in_two_dimensions_with_one_reading(bounds, low, high):
 def test_mistakes_of_a_searcher():
     with pytest.raises(UserError, match="bounds: they must be"):
         lowvar.Searcher(X0, 0.5, bounds=(0, 1, 2))
-    with pytest.raises(UserError, match="pycma: unknown option 'popsize'"):
-        lowvar.Searcher(X0, 0.5, "pycma", popsize=3)
     with pytest.raises(UserError, match="unknown option 'bakend': did you mean 'backend'"):
         lowvar.Searcher(X0, 0.5, bakend="jax")
 

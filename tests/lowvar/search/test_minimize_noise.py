@@ -2,19 +2,9 @@
 
 import numpy as np
 import pytest
+from searched import X0, quiet, sphere
 
-import lowvar
 from lowvar.search.noise import dominated, error_of_mean
-
-X0 = np.ones(20)
-
-
-def sphere(x):
-    return float(x @ x)
-
-
-def quiet(*args, **options):
-    return lowvar.minimize(*args, progress=False, **options)
 
 
 class Noisy:
@@ -226,6 +216,7 @@ def test_noise_beside_a_large_constant_is_noise():
     still = quiet(lambda x: 1e12 + sphere(x), np.ones(4), 0.5, budget=3000)
     assert still.noise == 0
     assert "or a large constant hides its differences" in still.message
+    assert "subtract a large constant" in " ".join(still.notes)
 
 
 @pytest.mark.long

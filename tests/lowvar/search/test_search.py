@@ -1,7 +1,5 @@
 """Ask and tell: what a user's loop may do, what it may not, and that searches find minima."""
 
-import json
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -30,17 +28,6 @@ def advance(run, generations):
     return run
 
 
-def test_asking_twice_gives_the_same_points():
-    run = search()
-    first = run.ask()
-    np.testing.assert_array_equal(run.ask(), first)
-    first[:] = 0  # what a user does to the points is the user's affair
-    assert (run.ask() != 0).all()
-    run.tell(sphere(run.ask()))
-    assert (run.ask() != first).any()
-    assert (run.iteration, run.evaluations, run.population) == (1, run.population, len(first))
-
-
 def test_what_may_not_be_told():
     run = search(population=6)
     with pytest.raises(UserError, match="fast_ingo: tell without ask"):
@@ -54,23 +41,6 @@ def test_what_may_not_be_told():
     assert run.iteration == 0
     run.tell([1, 2, 3, np.nan, np.inf, -np.inf])
     assert (run.iteration, np.isfinite(run.mean).all()) == (1, True)
-
-
-@pytest.mark.parametrize(
-    ("options", "argument"),
-    [
-        ({"x0": np.zeros((3, 1))}, "x0"),
-        ({"x0": np.array([1, np.nan])}, "x0"),
-        ({"x0": "somewhere"}, "x0"),
-        *(({"sigma0": sigma0}, "sigma0") for sigma0 in (0, -1, float("nan"), "wide", None)),
-        ({"x0": [0.5, 1.5], "domain": "binary"}, "x0: .* probabilities"),
-        ({"x0": [[0.5, 0.2, 0.2]], "domain": "categorical"}, "x0: .* probabilities"),
-        ({"x0": [0.5, 0.5], "domain": "categorical"}, "x0"),
-    ],
-)
-def test_bad_starts(options, argument):
-    with pytest.raises(UserError, match=f"^{argument}"):
-        lowvar.Searcher(**{"x0": np.zeros(2), "sigma0": 0.5, **options})
 
 
 def test_the_seed_makes_the_noise():
@@ -89,12 +59,6 @@ def test_float64_also_where_jax_is_in_float32():
         outside = advance(search(), 20)
         assert outside.ask().dtype == np.float64
         np.testing.assert_allclose(outside.mean, inside, rtol=1e-12)
-
-
-def test_plain_numbers_come_back():
-    run = advance(search(), 1)
-    assert json.dumps([*run.spread, run.iteration, run.evaluations, run.population, run.method, run.best])
-    assert (type(run.mean), run.mean.shape) == (np.ndarray, (10,))
 
 
 def steps_to(solver, values, x0, sigma0, target, steps):

@@ -138,23 +138,6 @@ def test_categorical_needs_choices():
         SEARCH.get("ingo_categorical")(backends.get("jax"), Domain("categorical", 3, 1))
 
 
-def test_optimizer_of_es():
-    with pytest.raises(UserError, match="unknown optimizer 'adm'"):
-        SEARCH.get("es")(backends.get("jax"), domain("es"), optimizer="adm")
-    runs = {}
-    for backend in ("jax", "torch"):
-        search = lowvar.Searcher(start("es"), 0.5, "es", backend=backend, optimizer="adam", step_size=0.05)
-        for _ in range(30):
-            search.tell(values("es")(search.ask()))
-        runs[backend] = search.mean
-    np.testing.assert_allclose(runs["torch"], runs["jax"], rtol=1e-10)
-
-
-def test_unknown_name_names_the_nearest():
-    with pytest.raises(UserError, match="did you mean 'fast_ingo'"):
-        SEARCH.get("fast_ing")
-
-
 def test_settings_of_the_adaptive_step():
     factory, where = SEARCH.get("fast_ingo_adaptive"), (backends.get("jax"), domain("fast_ingo_adaptive"))
     for wrong, message in [

@@ -8,7 +8,7 @@ import pytest
 
 from lowvar.core.backend import get
 from lowvar_studies.functions.catalogue import build
-from lowvar_studies.functions.named import generator
+from lowvar_studies.functions.functions import generator
 
 NAMES = ["binary_reconstruction", "categorical_reconstruction"]
 

@@ -9,7 +9,7 @@ from lowvar.errors import UserError
 from lowvar_studies.functions import functions
 from lowvar_studies.functions.catalogue import FUNCTIONS, build
 
-NAMES = [name for name in FUNCTIONS.own if FUNCTIONS.entry(name).target.startswith(functions.__name__)]
+NAMES = [name for name in FUNCTIONS.own if FUNCTIONS.about(name).domain == "real" and FUNCTIONS.about(name).program]
 
 
 def values(problem, points):

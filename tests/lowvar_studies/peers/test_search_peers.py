@@ -130,22 +130,19 @@ def test_discrete_points_are_of_their_domain():
     assert (ga.mean == 2).all()
 
 
-@pytest.mark.parametrize("name", ["pycma", "cmaes", "sep_cmaes"])
 @pytest.mark.parametrize(
-    ("argument", "given"),
-    [("binary", (BITS, np.zeros(12), 0.5)), ("sigma0", (REAL, np.zeros(5), -1))],
-)  # fmt: skip
-def test_bad_starts_are_told(name, argument, given):
+    ("name", "given", "argument"),
+    [
+        ("pycma", {"domain": BITS}, "binary"),
+        ("cmaes", {"sigma0": -1}, "sigma0"),
+        ("sep_cmaes", {"seed": -1}, "seed"),
+        ("pycma", {"population": 1}, "population"),
+        ("pymoo_ga", {}, "real"),
+    ],
+)
+def test_what_a_driven_peer_refuses(name, given, argument):
     with pytest.raises(UserError, match=argument):
-        factory(name)(*given)
-    for more in ({"seed": -1}, {"population": 1}):
-        with pytest.raises(UserError, match=next(iter(more))):
-            factory(name)(REAL, np.zeros(5), 1, **more)
-
-
-def test_a_discrete_search_refuses_a_real_domain():
-    with pytest.raises(UserError, match="real"):
-        factory("pymoo_ga")(REAL, np.zeros(5))
+        factory(name)(**{"domain": REAL, "x0": np.zeros(5), "sigma0": 1.0, **given})
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ def ingo_binary(
     """Implicit natural gradient for Bernoulli probabilities: ``eta <- eta - beta grad_p E f``.
 
     The paper has no ``margin``. Without it, a probability close to 0 or 1 moves by ``beta / p`` at the first point that
-    differs, so that a single draw undoes what many have learnt.
+    differs, so that a single draw undoes the steps of many.
 
     Args:
         backend: backend of the arrays.

@@ -2,8 +2,8 @@
 
 A generation changes ``Sigma^-1 = A^-T A^-1`` into ``A^-T B A^-1`` with ``B = I + beta M`` and
 ``M = Z' diag(w) Z - trace I``, without an inverse or eigendecomposition of ``Sigma``. Any ``A`` with ``A A' = Sigma``
-gives points with the same distribution, so the new factor may be ``A B^(-1/2)``; and ``B^(1/2) q`` is in the new
-whitened coordinates what ``q`` was in the old ones. ``B`` differs from a multiple of ``I`` only in the span of its few
+gives points with the same distribution, so the new factor may be ``A B^(-1/2)``; and ``B^(1/2) q`` is the vector ``q``
+in the new whitened coordinates. ``B`` differs from a multiple of ``I`` only in the span of its few
 rows: its eigenvectors there come from a matrix of their number.
 """
 
