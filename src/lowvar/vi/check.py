@@ -18,7 +18,7 @@ from jax.extend.core import ClosedJaxpr, Literal, jaxpr_as_fun
 from jax.lax import GatherScatterMode
 
 from lowvar.errors import UserError
-from lowvar.vi.starts import NEAR, saddle_sites
+from lowvar.vi.guides.forms import NEAR, saddle_sites
 from lowvar.vi.variational import prior_of
 
 ELSEWHERE = "check that row and the likelihood's support, or start elsewhere: init"

@@ -17,7 +17,8 @@ from lowvar.errors import UserError, kind_of
 from lowvar.vi.batches import Noise, Plan, Sampler
 from lowvar.vi.estimators import GRADIENT, OWN
 from lowvar.vi.estimators.base import Estimator, Oracles
-from lowvar.vi.rows import OfBatch, amortised, rows_of
+from lowvar.vi.estimators.local import amortised
+from lowvar.vi.variational import OfBatch, rows_of
 
 
 class DescentState(NamedTuple):

@@ -196,7 +196,7 @@ def test_a_batch_of_all_rows_has_no_subsampling_noise(example, data, fitted):
     [
         ({"estimator": "jiont"}, "estimator 'jiont'.*'joint'"),
         ({"optimizer": "adm"}, "optimizer 'adm'.*'adam'"),
-        ({"optimizer": object()}, "optimizer"),
+        ({"optimizer": object}, "optimizer"),
         *(({"step_size": one}, "step_size") for one in (0.0, True, np.float32(-1), float("nan"))),
         ({"step_size": 1e4, "optimizer": "sgd", "num_steps": 50}, "diverged; use a smaller step_size"),
         ({"batch_size": 601}, "batch size 601"),

@@ -8,8 +8,8 @@ import numpyro.distributions as dist
 import pytest
 
 import lowvar
+from lowvar.vi.guides.forms import FAR
 from lowvar.vi.numpyro.model import from_numpyro
-from lowvar.vi.starts import FAR
 
 N, USERS, FILMS = 120, 8, 6
 RNG = np.random.default_rng(0)

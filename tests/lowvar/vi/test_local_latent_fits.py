@@ -14,9 +14,9 @@ from rows_with_latents import effects, quiet
 
 import lowvar
 from lowvar.errors import UserError
+from lowvar.vi.estimators.local import shared
 from lowvar.vi.judgement import gain
 from lowvar.vi.numpyro.model import from_numpyro
-from lowvar.vi.rows import shared
 
 
 def best_and_elbo(y):

@@ -20,8 +20,8 @@ from lowvar.vi.descent import descend, descents
 from lowvar.vi.estimators import GRADIENT
 from lowvar.vi.guides.gaussian import MeanField
 from lowvar.vi.numpyro.model import from_numpyro
-from lowvar.vi.rows import Rows
 from lowvar.vi.settings import check_by_row, check_transformation, depends_on_batch, solver_of
+from lowvar.vi.variational import Rows
 
 LOCAL = "naive", "stl", "cv", "joint_svrg", "joint_adaptive"
 

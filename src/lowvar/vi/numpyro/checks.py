@@ -14,6 +14,7 @@ from numpyro.primitives import Messenger
 
 from lowvar.errors import RECODE, UserError, one_line
 from lowvar.vi.check import ELSEWHERE, Check, by_rows, some_rows, strict
+from lowvar.vi.guides.forms import saddle_sites
 from lowvar.vi.numpyro.trace import (
     RUNNING,
     InRows,
@@ -24,7 +25,6 @@ from lowvar.vi.numpyro.trace import (
     log_prob_of,
     missing,
 )
-from lowvar.vi.starts import saddle_sites
 
 
 class NumPyroCheck(Check):

@@ -31,7 +31,7 @@ from lowvar.vi.estimators import GRADIENT, OWN
 from lowvar.vi.estimators.following import following
 from lowvar.vi.gradient_errors import measurer
 from lowvar.vi.judgement import elbo
-from lowvar.vi.rows import of_batch
+from lowvar.vi.variational import of_batch
 
 _READ = 2**22  # bytes of a table, above which mapped runs would read more than caches hold
 _SHARE = 0.8  # of the memory, for tables

@@ -12,8 +12,8 @@ from lowvar.core.backend import get
 from lowvar.core.rows import native
 from lowvar.errors import UserError
 from lowvar.vi.guides import forms as guide_forms
+from lowvar.vi.guides.forms import drawn_start, fill
 from lowvar.vi.guides.gaussian import LowRank, MeanField, family, is_amortised
-from lowvar.vi.starts import drawn_start, fill
 from lowvar.vi.torch.checks import TorchCheck, dtype_of
 from lowvar.vi.torch.functions import functions_of, traceable
 from lowvar.vi.variational import VariationalProblem
