@@ -16,9 +16,8 @@ import optax
 from lowvar.errors import UserError, whole
 from lowvar.vi import crossed as analysis
 from lowvar.vi.batches import reshuffled
-from lowvar.vi.descent import DescentState, descend, taking
+from lowvar.vi.descent import DescentState, descend, of_batch, of_shared, taking
 from lowvar.vi.estimators.base import Estimator
-from lowvar.vi.estimators.local import of_shared
 from lowvar.vi.fit import Fit, completed, fit
 from lowvar.vi.gradient_errors import diagnose, first_batch, reference_points
 from lowvar.vi.guides.amortised import Amortised
@@ -26,7 +25,6 @@ from lowvar.vi.guides.forms import inferred
 from lowvar.vi.run import engine as engines
 from lowvar.vi.run.watched import Run
 from lowvar.vi.settings import DEFAULT, check_arguments, methods_of, problem_of, solver_of, start_of, starts
-from lowvar.vi.variational import of_batch
 
 COMPARED = ("naive", "stl", "cv", "joint", "joint_svrg", DEFAULT)
 _REFERENCE = 2**22  # single-row gradients of the reference for errors

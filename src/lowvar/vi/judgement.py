@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lowvar.core.keys import named_key, numpy_generator
+from lowvar.vi.descent import of_batch
 from lowvar.vi.guides.gaussian import GUIDES
-from lowvar.vi.variational import of_batch, prior_of
+from lowvar.vi.variational import prior_of
 
 _GROUP = 64  # draws evaluated at once, where each call has overhead
 

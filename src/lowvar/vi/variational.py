@@ -2,18 +2,6 @@
 
 In the notation of Wang, Geffner and Domke: with ``k_n(z) = -N log p(x_n | z) - log p(z)`` the objective is
 ``f(w) = E_n E_eps k_n(T_w(eps)) - H(w)``, the negative ELBO in nats.
-
-With local latent variables, ``OfBatch`` is the part of the problem, and of its guide, that one batch of rows concerns.
-Given the latent variables that all rows share, the rows are independent, each with its own latent variables ``z_n``:
-
-    ELBO = E log p(z_shared) + H(q_shared) + sum_n [E log p(y_n, z_n | z_shared) + H(q_n)].
-
-A batch's estimate is the shared part plus ``N / B`` times the sum over its rows. It depends on the parameters of the
-shared variables and of these rows alone, so a step computes with these alone, whatever ``N`` is.
-
-References:
-    Hoffman, Blei, Wang and Paisley, "Stochastic variational inference", 2013, section 2, for local and global
-    variables; Kucukelbir, Tran, Ranganath, Gelman and Blei, "Automatic differentiation variational inference", 2017.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,8 +9,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from lowvar.errors import UserError
@@ -417,115 +403,3 @@ def prior_of(problem) -> Callable[[Any], Any]:
 
 def _log_likelihoods(problem):
     return lambda z: problem.backend.map(lambda index: problem.log_likelihood(z, index), problem.chunks["index"])
-
-
-@dataclass(frozen=True, eq=False)
-class Rows:
-    """The coordinates of ``z`` that rows share, and those of each row.
-
-    The vector of a batch has the shared coordinates first, then those of its rows, row by row.
-
-    Attributes:
-        shared: coordinates of the shared variables, ``(D,)`` integers.
-        own: coordinates of each row's variables, ``(N, d)`` integers.
-    """
-
-    shared: np.ndarray
-    own: np.ndarray
-
-    @property
-    def dim(self) -> int:
-        """Coordinates of ``z``."""
-        return len(self.shared) + self.own.size
-
-    def dim_of(self, size: int) -> int:
-        """Coordinates of a batch of ``size`` rows."""
-        return len(self.shared) + size * self.own.shape[1]
-
-    def of(self, index):
-        """The coordinates of ``z`` that the rows ``index (B,)`` concern, ``(dim_of(B),)``."""
-        return self.joined(jnp.asarray(self.shared), jnp.asarray(self.own)[index])
-
-    def shared_of(self, vector):
-        """The shared coordinates of a batch's vector, ``(D,)``."""
-        return vector[: len(self.shared)]
-
-    def own_of(self, vector):
-        """The coordinates of a batch's rows in its vector, ``(B, d)``."""
-        return vector[len(self.shared) :].reshape(-1, self.own.shape[1])
-
-    def joined(self, shared, own):
-        """A batch's vector, from ``shared (D,)`` and ``own (B, d)``."""
-        return jnp.concatenate([shared, own.reshape(-1)])
-
-    def by_row(self, values):
-        """``values (B,)`` at the coordinates of each row, and ones at the shared ones, ``(dim_of(B),)``."""
-        own = jnp.broadcast_to(values[:, None], (values.shape[0], self.own.shape[1]))
-        return self.joined(jnp.ones(len(self.shared), values.dtype), own)
-
-
-@dataclass(frozen=True)
-class MeanFieldOfRows(MeanField):
-    """The mean-field guide with both control variates of ``log_sigma`` that ``Gaussian.controls`` gives.
-
-    The noise of a row's own gradient is Monte Carlo noise alone. Where the guide fits the row, the second control
-    removes that of its ``log_sigma``.
-    """
-
-    @property
-    def controlled(self) -> dict[str, int]:
-        """See ``Gaussian``."""
-        return {"log_sigma": 2}
-
-    def controls(self, params, eps, gradient):
-        """See ``Gaussian``."""
-        second = self._noisy(jnp.mean(eps**2, axis=0) - 1)
-        return {"log_sigma": [*super().controls(params, eps, gradient)["log_sigma"], second]}
-
-
-@dataclass(frozen=True, eq=False)
-class OfBatch(VariationalProblem):
-    """A problem with local latent variables as one batch of rows sees it: ``z`` is the vector of the batch.
-
-    Gradients in the variables of a row are those of the ELBO itself, without the factor ``N / B`` of the rows' sum:
-    a row that is visited has no subsampling noise. Full passes take, and give, vectors of all rows.
-
-    Attributes:
-        whole: the problem of all rows.
-        rows: which coordinates belong to which row.
-    """
-
-    whole: Any = None
-    rows: Rows = None  # type: ignore[assignment]
-
-    def gradient(self, z, index, weight):
-        """The gradient of ``energy``, ``(dim,)``; in a row's own variables without its factor ``N weight``."""
-        padded = weight == 0
-        each = jnp.where(padded, 0, 1 / (self.N * jnp.where(padded, 1, weight)))
-        return jax.grad(self.energy)(z, index, weight) * self.rows.by_row(each)
-
-    def full_gradient(self, z):
-        """The gradient of ``-log p(x, z)`` in the variables of all rows, ``(rows.dim,)``: a pass over all rows."""
-        rows = self.rows
-
-        def add(total, chunk):
-            def energy(z):
-                return -self.N * jnp.sum(chunk["weight"] * self.log_likelihood(z, chunk["index"]))
-
-            where = rows.of(chunk["index"])
-            return total.at[where].add(jax.grad(energy)(z[where])), None
-
-        first = rows.of(jnp.zeros(1, jnp.int32))
-        start = jnp.zeros_like(z).at[first].add(self.prior_gradient(z[first]))
-        return jax.lax.scan(add, start, self.chunks)[0]
-
-
-def of_batch(problem, size: int):
-    """``problem`` as a step with ``size`` rows sees it: itself, unless rows have variables of their own."""
-    make = getattr(problem, "of_batch", None)
-    return problem if make is None else make(size)
-
-
-def rows_of(problem) -> Rows | None:
-    """The rows of a problem as a batch sees it, see ``OfBatch``; None if rows have no variables of their own."""
-    return getattr(problem, "rows", None)

@@ -14,7 +14,7 @@ from rows_with_latents import effects, quiet
 
 import lowvar
 from lowvar.errors import UserError
-from lowvar.vi.estimators.local import shared
+from lowvar.vi.descent import shared
 from lowvar.vi.judgement import gain
 from lowvar.vi.numpyro.model import from_numpyro
 

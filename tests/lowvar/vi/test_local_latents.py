@@ -16,12 +16,11 @@ from lowvar.core.keys import named_key
 from lowvar.core.optimizers import optimizer, row_adam
 from lowvar.errors import UserError
 from lowvar.vi.batches import Noise, iid, reshuffled, sampler
-from lowvar.vi.descent import descend, descents
+from lowvar.vi.descent import Rows, descend, descents
 from lowvar.vi.estimators import GRADIENT
 from lowvar.vi.guides.gaussian import MeanField
 from lowvar.vi.numpyro.model import from_numpyro
 from lowvar.vi.settings import check_by_row, check_transformation, depends_on_batch, solver_of
-from lowvar.vi.variational import Rows
 
 LOCAL = "naive", "stl", "cv", "joint_svrg", "joint_adaptive"
 

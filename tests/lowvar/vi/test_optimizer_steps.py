@@ -10,10 +10,10 @@ from lowvar.core.gaussian import independent
 from lowvar.core.optimizers import optimizer, row_adam
 from lowvar.testing.enumerable import data, epoch_noise, params, problem
 from lowvar.vi.batches import fixed, reshuffled, sampler
+from lowvar.vi.descent import Rows
 from lowvar.vi.estimators.base import Schedule
 from lowvar.vi.estimators.mlmc_optimal import allocated
 from lowvar.vi.smiso import smiso
-from lowvar.vi.variational import Rows
 from lowvar_studies.integrators.descent import Adam
 
 STEP, B1, B2, EPS = 0.03, 0.9, 0.999, 1e-8

@@ -14,9 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from lowvar.errors import UserError, one_line
+from lowvar.vi.descent import Rows
 from lowvar.vi.guides.forms import BLOCK
 from lowvar.vi.guides.gaussian import Gaussian, MeanField
-from lowvar.vi.variational import Rows
 
 _FEW = 3  # rows on which the encoder is checked
 _TOLERANCE = 1e-3  # relative difference of a row alone and among others, in single precision

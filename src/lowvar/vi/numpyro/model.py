@@ -27,6 +27,7 @@ from numpyro.primitives import Messenger
 from lowvar.core.jax import BACKEND
 from lowvar.core.rows import native
 from lowvar.errors import UserError
+from lowvar.vi.descent import MeanFieldOfRows, OfBatch, Rows
 from lowvar.vi.guides import forms as guide_forms
 from lowvar.vi.guides.forms import drawn_start, fill
 from lowvar.vi.guides.gaussian import NO_NOISE, MeanField, family, is_amortised
@@ -46,7 +47,7 @@ from lowvar.vi.numpyro.trace import (
     roundings,
     sites_of,
 )
-from lowvar.vi.variational import MeanFieldOfRows, OfBatch, Rows, VariationalProblem
+from lowvar.vi.variational import VariationalProblem
 
 _WIDE = 200  # numbers of a data row, from which on it counts for several
 _SCALE = 0.1  # standard deviations of the guide at the start, as AutoNormal's

@@ -20,7 +20,7 @@ from numpyro.primitives import Messenger
 
 from lowvar.core.rows import USE_OF_PARQUET, Parquet, native, of_numbers, rounded
 from lowvar.errors import UserError, kind_of, one_line
-from lowvar.vi.variational import Rows
+from lowvar.vi.descent import Rows
 
 RUNNING = threading.RLock()  # held while a model runs: NumPyro's handlers are one stack for all threads
 

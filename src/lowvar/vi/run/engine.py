@@ -26,12 +26,11 @@ from lowvar.core.loop import Runs, geometric
 from lowvar.core.optimizers import answer
 from lowvar.errors import UserError
 from lowvar.vi.batches import BATCHES, Noise, Plan, sampler
-from lowvar.vi.descent import descents, make_estimator, make_solver
+from lowvar.vi.descent import descents, make_estimator, make_solver, of_batch
 from lowvar.vi.estimators import GRADIENT, OWN
 from lowvar.vi.estimators.following import following
 from lowvar.vi.gradient_errors import measurer
 from lowvar.vi.judgement import elbo
-from lowvar.vi.variational import of_batch
 
 _READ = 2**22  # bytes of a table, above which mapped runs would read more than caches hold
 _SHARE = 0.8  # of the memory, for tables
