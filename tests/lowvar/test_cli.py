@@ -307,7 +307,7 @@ def test_a_search_walked_by_hand(folder):
     path = "workflow/experiments/search.yaml"
     (folder / path).write_text(yaml.safe_dump(content))
     stated = {"id": "a", "statement": "it arrives", "source": "ours",
-              "test": {"effect": "success_rate", "problem": "e", "method": "fast_ingo", "at_least": 1}}  # fmt: skip
+              "test": {"effect": "share", "event": "target", "problem": "e", "method": "fast_ingo", "at_least": 1}}  # fmt: skip
     (folder / "workflow/claims/search.yaml").write_text(yaml.safe_dump([stated]))
     results = "results/quick/search"
     for words in (["run", path, "--problem", "e", "--method", "fast_ingo", "--out", f"{results}/runs/e/fast_ingo-jax"],

@@ -100,8 +100,8 @@ class Backend(Protocol):
         """Returns when the arrays of ``tree`` have been computed."""
         ...
 
-    def form(self, function) -> Any:
-        """A tree with the structure of what ``function()`` returns, for ``rebuilt``; JAX does not compute it."""
+    def form(self, function, *arguments) -> Any:
+        """A tree like ``function(*arguments)`` in structure and shapes, for ``rebuilt``; JAX does not compute it."""
         ...
 
     def leaves(self, tree) -> list:

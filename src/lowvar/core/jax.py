@@ -253,8 +253,8 @@ class _Jax:
         jax.block_until_ready(tree)
 
     @staticmethod
-    def form(function):
-        return jax.eval_shape(function)
+    def form(function, *arguments):
+        return jax.eval_shape(function, *arguments)
 
     @staticmethod
     def leaves(tree):

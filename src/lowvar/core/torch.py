@@ -173,8 +173,8 @@ class _Torch:
         pass
 
     @staticmethod
-    def form(function):
-        return function()
+    def form(function, *arguments):
+        return function(*arguments)
 
     @staticmethod
     def leaves(tree):

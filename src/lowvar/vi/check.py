@@ -4,7 +4,6 @@ The objective is a sum over rows, estimated from a batch. This requires that the
 on the other rows of its batch, nor the prior on the batch.
 """
 
-import functools
 import inspect
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -71,7 +70,7 @@ class Check:
                 continue
             args, shape = ((z,), ()) if rows is None else ((z, problem.backend.asarray(rows)), (len(rows),))
             try:
-                value = problem.backend.form(functools.partial(function, *args))
+                value = problem.backend.form(function, *args)
             except UserError:
                 raise
             except Exception as error:

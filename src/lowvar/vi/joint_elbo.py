@@ -131,8 +131,8 @@ class JointELBO:
             if value is None or (name in guide_forms.JOINT and value.shape[:1] != (n,)):
                 lack = f"it has no {name!r}" if value is None else f"its {name!r} has shape {value.shape}"
                 raise UserError(
-                    f"{problem.name}: JointELBO: the guide must be an {form.autoguide}: {lack}; another guide of "
-                    f"{', '.join(_GUIDES)} is named by JointELBO(model, data, guide=guide)"
+                    f"{problem.name}: JointELBO: the guide must be an {problem.guide.autoguide}: {lack}; another guide "
+                    f"of {', '.join(_GUIDES)} is named by JointELBO(model, data, guide=guide)"
                 )
             given[name] = value
         return form.read(problem, given)
