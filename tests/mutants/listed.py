@@ -125,8 +125,8 @@ OPTIMISERS = [
     ("core/optimizers.py", "m + share * (p + u - m)", "m + share * (p - m)", f"{OS}:average"),
     ("core/optimizers.py", "share = (_LATE + 1) / (state.steps + 1 + _LATE)", "share = 1 / (state.steps + 1)", "test_fit_optimum.py:closer or visits"),
     ("torch_optimizers.py", "torch.sqrt(v / (1 - power2))", "torch.sqrt(v)", "test_optimizers.py:path"),
-    ("adam.py", "value=0.001)", "value=0.002)", f"{OS}:coasts"),
-    ("adam.py", "self._first.mul_(0.9)", "self._first.mul_(1.0)", f"{OS}:coasts"),
+    ("integrators/descent.py", "value=0.001)", "value=0.002)", f"{OS}:coasts"),
+    ("integrators/descent.py", "self._first.mul_(0.9)", "self._first.mul_(1.0)", f"{OS}:coasts"),
 ]
 
 NOISE = [
