@@ -25,7 +25,7 @@ NUMERIC := $(addprefix tests/lowvar/, core vi integrals search) \
 	$(addprefix tests/project/, test_results_without_times.py test_trust.py test_worked_examples.py)
 ESTIMATORS := $(addprefix tests/lowvar/integrals/, test_auto.py test_auto_coverage.py test_bfgs.py test_chain_coverage.py test_cross_fitting.py test_exact_integrators.py test_integral_objectives.py test_kernels.py test_simple_integrators.py) \
 	tests/lowvar/vi/test_gradient_extras.py \
-	$(addprefix tests/lowvar_studies/integrators/, test_neural_integrator.py test_paper_integrators.py test_task_relation.py)
+	$(addprefix tests/lowvar_studies/integrators/, test_functions_of_all_tasks.py test_paper_integrators.py test_task_relation.py)
 
 .DEFAULT_GOAL := report
 .PHONY: report results install test test-long test-cpus kernels test-mutants test-slurm test-slurm-long faults lint types workflow smoke wheel doctests unit pull check checkout push clean distclean help

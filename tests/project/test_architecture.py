@@ -2,6 +2,7 @@
 
 import ast
 import functools
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -164,3 +165,13 @@ def test_no_two_tests_draw_from_one_generator():
 def _makes_a_generator(node):
     """``default_rng(0)`` and ``Generator().manual_seed(0)``, but not numbers drawn from them at once."""
     return isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("default_rng", "Generator().manual_seed"))
+
+
+def test_the_makefile_names_files_that_exist():
+    """pytest ends at once where a path that it is given is gone."""
+    text = (SRC.parent / "Makefile").read_text()
+    folders = re.findall(r"\$\(addprefix (tests\S*), ([^)]*)\)", text)
+    names = [f"{folder}{name}" for folder, group in folders for name in group.split()]
+    names += re.findall(r"tests/\S+\.py", re.sub(r"\$\(addprefix[^)]*\)", "", text))
+    assert len(names) > 20
+    assert not [name for name in names if not (SRC.parent / name).exists()]

@@ -305,7 +305,7 @@ def _check_callback(callback):
     try:
         signature.bind(None)
     except TypeError as error:
-        raise UserError(f"callback: it is called with one argument, a Generation, and not so: {error}") from error
+        raise UserError(f"callback: it must take one argument, a Generation ({error})") from error
 
 
 def _target(target) -> float | None:

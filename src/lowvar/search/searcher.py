@@ -159,8 +159,10 @@ class Searcher:
         return self._margin is not None and self._margin.spent
 
     def ask(self) -> np.ndarray:
-        """The points of this generation, ``(n, dim)``; the same ones until their values are told."""
-        return self._proposed()[1].copy()
+        """The points of this generation, ``(n, dim)``, read-only; the same ones until ``tell`` has their values."""
+        points = self._proposed()[1].copy()
+        points.flags.writeable = False
+        return points
 
     def directions(self) -> np.ndarray:
         """The directions of ``ask``'s points from the mean, with root mean square 1, ``(n, dim)``."""

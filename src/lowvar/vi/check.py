@@ -108,12 +108,13 @@ class Check:
         """Checks that no row reads an array beyond its ends, where the library would take another entry."""
         if not (runs := self.strict(problem, z)):
             return
-        values = [~np.isfinite(runs[0](z))]
-        if len(runs) > 1:  # off the start, where effects may be zero
+        bad = np.flatnonzero(~np.isfinite(runs[0](z)))
+        if len(runs) > 1 and not bad.size:  # off the start, where effects may be zero
             moved = z + problem.backend.asarray(NEAR * np.random.default_rng(0).normal(size=problem.dim), like=z)
-            low, high = (run(moved) for run in runs)
-            values.append(np.abs(high - low) > _TOLERANCE * (1 + np.abs(low)))
-        if (bad := np.flatnonzero(np.any(values, axis=0))).size:
+            low, high = (run(moved) for run in runs[1:])
+            other = np.abs(high - low) > _TOLERANCE * (1 + np.abs(low))
+            bad = np.flatnonzero(other | (np.isfinite(low) != np.isfinite(high)))
+        if bad.size:
             raise UserError(
                 f"{problem.name}: the log-likelihood{self.row_of(problem, _row_at(problem, bad[0]))} reads an array at "
                 f"an index that is {self.index}; number groups from 0, give a missing category (-1 in pandas) a number "
@@ -149,9 +150,9 @@ class Check:
     def strict(self, problem, z) -> list[Callable[[Any], np.ndarray]]:
         """``z -> log-likelihoods`` of all rows, in the order of ``chunks``, with NaN for entries beyond arrays' ends.
 
-        Integers have no NaN: with an array of them there is a second function, which puts another number there than the
-        first. A row that uses such an entry is not finite, or differs between the two. Without such entries there is
-        none.
+        Integers have no NaN: they get a negative number, so that where they are indices in turn, the next entry is NaN.
+        With an array of integers there are two further functions, which put 0 and 1 there. A row that uses such an
+        entry is not finite, or differs between those two. Without such entries there is no function.
         """
         raise NotImplementedError
 
@@ -440,12 +441,12 @@ def strict(
     Returns:
         No function if only row numbers are its indices.
     """
-    closed = jax.make_jaxpr(function)(z, index)
+    closed = _inlined(jax.make_jaxpr(function)(z, index), z, index)
     made = {out: eqn for eqn in closed.jaxpr.eqns for out in eqn.outvars}
     rows = closed.jaxpr.invars[-1]
     known = {id(one) for one in data}
     sources = {rows, *(v for v, one in zip(closed.jaxpr.constvars, closed.consts, strict=True) if id(one) in known)}
-    put, eqns, found, whole = {}, ([], []), False, False
+    put, eqns, found, whole = {}, ([], [], []), False, False
     for eqn in closed.jaxpr.eqns:
         name = eqn.primitive.name
         if name == "select_n" and _counts_from_end(eqn, made) and _origins(eqn.invars[1], made) & sources:
@@ -453,7 +454,7 @@ def strict(
             found = found or eqn.invars[1] is not rows
             continue
         given = [one if isinstance(one, Literal) else put.get(one, one) for one in eqn.invars]
-        params = [eqn.params] * 2
+        params = [eqn.params] * 3
         if name == "gather" and _is_written_plainly(eqn.params):
             dtype = eqn.outvars[0].aval.dtype
             params = [
@@ -463,7 +464,33 @@ def strict(
         for some, one in zip(eqns, params, strict=True):
             some.append(eqn.replace(invars=given, params=one))
     programs = [jaxpr_as_fun(ClosedJaxpr(closed.jaxpr.replace(eqns=some), closed.consts)) for some in eqns]
-    return [lambda z, index, run=run: run(z, index)[0] for run in programs[: 1 + whole]] if found else []
+    return [lambda z, index, run=run: run(z, index)[0] for run in programs[: 3 if whole else 1]] if found else []
+
+
+def _inlined(closed: ClosedJaxpr, *arguments) -> ClosedJaxpr:
+    """A program with those of jitted functions written out, such as ``jnp.take`` and a user's own."""
+    if not any(eqn.primitive.name in _JITTED for eqn in closed.jaxpr.eqns):
+        return closed
+
+    def run(closed, arguments):
+        jaxpr = closed.jaxpr
+        values = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*closed.consts, *arguments), strict=True))
+        for eqn in jaxpr.eqns:
+            given = [one.val if isinstance(one, Literal) else values[one] for one in eqn.invars]
+            if eqn.primitive.name in _JITTED:
+                out = run(eqn.params["jaxpr"], given)
+            else:
+                bound = eqn.primitive.get_bind_params(eqn.params)
+                functions, params = bound if isinstance(bound, tuple) else ((), bound)  # of an older JAX, and a newer
+                out = eqn.primitive.bind(*functions, *given, **params)
+                out = out if eqn.primitive.multiple_results else [out]
+            values.update(zip(eqn.outvars, out, strict=True))
+        return [one.val if isinstance(one, Literal) else values[one] for one in jaxpr.outvars]
+
+    return jax.make_jaxpr(lambda *arguments: run(closed, arguments))(*arguments)
+
+
+_JITTED = ("jit", "pjit")
 
 
 def _is_written_plainly(params) -> bool:
@@ -472,9 +499,13 @@ def _is_written_plainly(params) -> bool:
     return moved or params["mode"] == GatherScatterMode.PROMISE_IN_BOUNDS
 
 
-def _gone(dtype) -> tuple[Any, Any]:
-    """NaN; for integers and booleans, 0 and 1."""
-    return (float("nan"), float("nan")) if jnp.issubdtype(dtype, jnp.inexact) else (0, 1)
+def _gone(dtype) -> tuple[Any, Any, Any]:
+    """NaN; for integers and booleans a number that is beyond the ends of an array too, then 0 and 1."""
+    if jnp.issubdtype(dtype, jnp.inexact):
+        return (float("nan"),) * 3
+    if not jnp.issubdtype(dtype, jnp.signedinteger):
+        return 0, 0, 1
+    return max(jnp.iinfo(dtype).min, jnp.iinfo(jnp.int32).min), 0, 1  # JAX cuts indices to 32 bits
 
 
 def _counts_from_end(eqn, made) -> bool:

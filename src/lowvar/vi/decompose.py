@@ -146,7 +146,9 @@ def decompose(
     References:
         Wang, Geffner and Domke, 2024, section 3; unbiased mean squares of a crossed two-way design.
     """
-    alone = [name for name in unknown if name in inspect.signature(fit).parameters and name != "estimator"]
+    alone = [
+        name for name in unknown if name in inspect.signature(fit).parameters and name not in ("estimator", "options")
+    ]
     if alone:
         raise UserError(
             f"decompose: {', '.join(map(repr, alone))}: of fit alone: call fit, and give its result here as params=; "

@@ -63,7 +63,7 @@ class Fit:
             that the guide leaves out; see docs/life-of-a-fit.md on the look for these.
         notes: sentences on problems of the fit; also issued as warnings.
         run: settings and memory of the fit.
-        optimum: the estimated distance from the best guide of the family, an ``vi.judgement.Optimum`` by coordinate of
+        optimum: the estimated distance from the best guide of the family, a ``vi.judgement.Optimum`` by coordinate of
             the unconstrained space; None without k-hat, for guides whose coordinates are tied, and where the fit has
             clearly not converged.
     """

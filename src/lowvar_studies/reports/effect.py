@@ -229,7 +229,7 @@ def _ends(column: str, row) -> tuple[str, str]:
     """The columns with the ends of a statistic's interval."""
     stem = column.removesuffix("mean").removesuffix("_")
     own = f"{stem}_low".strip("_"), f"{stem}_high".strip("_")
-    return own if own[0] in row else ("low", "high")
+    return own if own[0] in row or column not in ("mean", "variance", "mae") else ("low", "high")
 
 
 def sizes_of(row) -> str:

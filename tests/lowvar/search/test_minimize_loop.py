@@ -57,7 +57,6 @@ def test_ask_and_tell_are_minimize(method):
         points = solver.ask()
         np.testing.assert_array_equal(points, solver.ask())
         values = [sphere(x) for x in points]
-        points[:] = np.nan  # the user's own
         solver.tell(values)
     result = quiet(sphere, X0, 0.5, method, budget=2000, seed=3, target=5, noisy=False)
     assert (solver.best, solver.evaluations, solver.iteration) == (result.fun, result.nfev, result.nit)
@@ -155,6 +154,12 @@ except KeyboardInterrupt as stop:
     assert "KeyboardInterrupt" in err
     assert "has the result so far" in err
     assert process.returncode != 0
+
+
+def test_the_points_of_ask_are_read_only():
+    points = lowvar.Searcher(np.zeros(2), 0.5, seed=0).ask()
+    with pytest.raises(ValueError, match="read-only"):
+        points[:] = 7
 
 
 def test_a_masked_value_is_missing():

@@ -46,6 +46,19 @@ WRONG = {
     ),
     "a table of booleans": (lambda e, i, y, g, t: e[0] * t[g[i]], {"g": CODES, "t": EVEN}, "row 7"),
     "a table of integers": (lambda e, i, y, g, t: e[0] * t[g[i]], {"g": CODES, "t": np.arange(GROUPS)}, "row 7"),
+    "a table that a table indexes": (
+        lambda e, i, y, g, r, t: e[0] + t[r[g[i]]],
+        {"g": CODES, "r": np.array([0, 1, 2, 0, 1]), "t": np.array([0.0, 0.0, 1.5])},
+        "row 7",
+    ),
+    "a table of one entry that a table indexes": (
+        lambda e, i, y, g, r, t: e[0] * t[r[g[i]]],
+        {"g": CODES, "r": np.zeros(GROUPS, int), "t": np.ones(1)},
+        "row 7",
+    ),
+    "in a jitted function": (lambda e, i, y, g: jax.jit(lambda a, k: a[k])(e, g[i]), {"g": CODES}, "row 7"),
+    "by jnp.take": (lambda e, i, y, g: jnp.take(e, g[i]), {"g": CODES}, "row 7"),
+    "by jnp.take_along_axis": (lambda e, i, y, g: jnp.take_along_axis(e, g[i], 0), {"g": CODES}, "row 7"),
     "in a factor of two": (lambda e, i, y, g: e[jnp.stack([g[i], g[i] * 2], 1)].sum(1), {"g": G}, "row 3"),
 }
 RIGHT = {
@@ -55,6 +68,7 @@ RIGHT = {
     ),
     "a lag whose first row is replaced": (lambda e, i, y: jnp.where(i > 0, e[0] * y[i - 1], 0.0), {}),
     "under vmap": (lambda e, i, y, g: jax.vmap(lambda k: e[g[k]])(i), {"g": G}),
+    "by jnp.take": (lambda e, i, y, g: jnp.take(e, g[i]), {"g": G}),
     "clipped on purpose": (
         lambda e, i, y, g: jax.vmap(lambda k: e[jnp.clip(g[k], 0, GROUPS - 1)])(i), {"g": G + 1},
     ),
@@ -86,7 +100,7 @@ def test_without_a_plate():
         from_numpyro(model, {"g": G + 1, "y": Y})
 
 
-TABLE = torch.as_tensor(EVEN)
+TABLE, REGION, OFFSET = torch.as_tensor(EVEN), torch.tensor([0, 1, 2, 0, 1]), torch.tensor([0.0, 0.0, 1.5])
 IN_TORCH = {
     "groups from 0": (lambda e, g, i: e[g[i]], G, True),
     "a missing category": (lambda e, g, i: e[g[i]], CODES, False),
@@ -98,6 +112,14 @@ IN_TORCH = {
     "a ring": (lambda e, g, i: e[0] * torch.as_tensor(Y)[(i - 1) % N], G, True),
     "a table of booleans": (lambda e, g, i: e[0] * TABLE[g[i]], CODES, False),
     "a table of small integers": (lambda e, g, i: e[0] * TABLE.byte()[g[i]], CODES, False),
+    "a table that a table indexes": (lambda e, g, i: e[0] + OFFSET[REGION[g[i]]], CODES, False),
+    "a table of one entry that a table indexes": (lambda e, g, i: e[:1][(0 * REGION)[g[i]]], CODES, False),
+    "such a table, replaced": (lambda e, g, i: torch.where(g[i] < 0, 0.0, OFFSET[REGION[g[i]]]) + e[0], CODES, True),
+    "a lag of numbers that the model makes": (
+        lambda e, g, i: e[0] * torch.as_tensor(Y)[(torch.arange(N) - 1)[i]],
+        G,
+        False,
+    ),
     "a table, replaced": (lambda e, g, i: e[0] * torch.where(g[i] < 0, False, TABLE[g[i]]), CODES, True),
 }
 

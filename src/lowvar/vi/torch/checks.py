@@ -109,8 +109,8 @@ class TorchCheck(Check):
     def strict(self, problem, z):
         """As in ``Check``."""
 
-        def run(z, second=False):
-            modes = [Strict(index, problem.N, second) for index in problem.chunks["index"]]
+        def run(z, gone=-1):
+            modes = [Strict(index, problem.N, gone) for index in problem.chunks["index"]]
             values = []
             for mode in modes:
                 with torch.no_grad(), mode:
@@ -121,7 +121,7 @@ class TorchCheck(Check):
         if not any(mode.found for mode in modes):
             return []
         whole = any(mode.whole for mode in modes)
-        return [lambda z, second=second: run(z, second)[0] for second in (False, True)[: 1 + whole]]
+        return [lambda z, gone=gone: run(z, gone)[0] for gone in ((-1, 0, 1) if whole else (-1,))]
 
     def derivatives(self, problem, z):
         """Checks those by autograd, and those that ``torch.func`` traces."""
@@ -242,22 +242,22 @@ class Strict(TorchDispatchMode):
     """Reads other values at negative indices that are computed from rows, or that an array has for each row.
 
     PyTorch counts those from the end, as the -1 by which pandas codes a missing category; it refuses those beyond the
-    end itself. NaN takes their place, or for integers 0 or 1, see ``Check.strict``. Indices
-    that the model itself makes, as in ``x[:, [0, -1]]``, are meant.
+    end itself. NaN takes their place, or for integers ``gone``, see ``Check.strict``. Indices that the model itself
+    makes, as in ``x[:, [0, -1]]``, are meant.
 
     Args:
         rows: the row numbers of the batch.
         N: number of rows of the data.
-        second: whether it is 1.
+        gone: an integer in place of an entry of integers or booleans.
 
     Attributes:
         found: whether there was such an index.
         whole: whether one was of an array of integers.
     """
 
-    def __init__(self, rows: torch.Tensor, N: int, second: bool):
+    def __init__(self, rows: torch.Tensor, N: int, gone: int):
         super().__init__()
-        self.rows, self._N, self._second, self.found, self.whole = rows, N, second, False, False
+        self.rows, self._N, self._gone, self.found, self.whole = rows, N, gone, False, False
         self._from_rows = WeakTensorKeyDictionary()  # tensors that the model makes: whether it does from rows
         self._from_rows[rows] = True
 
@@ -270,7 +270,7 @@ class Strict(TorchDispatchMode):
         if func is torch.ops.aten.index.Tensor and (axes := self._negative(args[1])):
             args = self._padded(args[0], args[1], axes)
         out = func(*args, **(kwargs or {}))
-        if from_rows or all(one in self._from_rows for one in given):
+        if from_rows or (given and all(one in self._from_rows for one in given)):
             for one in tree_leaves(out):
                 if isinstance(one, torch.Tensor):
                     self._from_rows[one] = from_rows
@@ -293,7 +293,7 @@ class Strict(TorchDispatchMode):
         """Arguments of an indexing in which negative indices read an additional last entry."""
         self.found, indices, gone = True, list(indices), torch.nan
         if not (source.is_floating_point() or source.is_complex()):
-            self.whole, gone = True, int(self._second)
+            self.whole, gone = True, self._gone if source.dtype.is_signed else abs(self._gone)
         for axis in axes:
             indices[axis] = torch.where(indices[axis] < 0, source.shape[axis], indices[axis])
             source = torch.cat([source, torch.full_like(source.narrow(axis, 0, 1), gone)], axis)

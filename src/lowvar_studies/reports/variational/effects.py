@@ -402,7 +402,7 @@ def sensitivity(tables, problem: str, to: Literal["alpha0", "beta", "r"], interv
     """Drop of the final ELBO from the best settings if one of them takes its worst tried value.
 
     The first half of the repetitions chooses best and worst, by their mean ELBO; the drop is measured on the others,
-    which the choice does not favour. ``interval`` is that of ``elbo_difference`` between the two.
+    which the choice does not favour. ``interval`` is that of the difference between the two.
     """
     grid = rows(tables, "sensitivity", problem=problem, backend=backend)
     grid = grid.set_index(["method", "step_size"], drop=False)
