@@ -242,10 +242,17 @@ def _needed(draws: dict[str, Any], sites: Collection[str], known: Collection[str
     return {key: np.asarray(draws[key], float) for key in sites}
 
 
-def _all_finite(points: np.ndarray, slopes: np.ndarray, leading: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """Points and scores with the axes that the draws had."""
+def _all_finite(
+    points: np.ndarray, slopes: np.ndarray, leading: tuple[int, ...], entries: Collection[str] = ()
+) -> tuple[np.ndarray, np.ndarray]:
+    """Points and scores with the axes that the draws had; ``entries`` has the site of each coordinate."""
     bad = np.flatnonzero(~(np.isfinite(points) & np.isfinite(slopes)).all(axis=1))
     if bad.size:
+        for site, value in zip(entries, points[bad[0]], strict=False):
+            if not np.isfinite(value):
+                raise UserError(
+                    f"draws: {site!r}, {place(int(bad[0]), leading)}: the value is outside its support or not finite"
+                )
         raise UserError(
             f"draws: {place(int(bad[0]), leading)}: the draw is outside its support or not finite, or the gradient of "
             "the log density there is not"
@@ -308,9 +315,10 @@ def pymc_scores(model: Any, draws: dict[str, Any]) -> tuple[np.ndarray, np.ndarr
     unconstrain = compiled(list(constrained.values()), free, on_unused_input="ignore")
     values = [model.rvs_to_values[rv] for rv in variables.values()]
     slope = compiled(values, model.dlogp(vars=list(variables.values())), on_unused_input="ignore")
-    points, slopes = [], []
+    points, slopes, one = [], [], []
     for r in range(len(next(iter(rows.values())))):
         one = unconstrain(*(rows[key][r].astype(rv.dtype) for key, rv in variables.items()))
         points.append(np.concatenate([np.ravel(part) for part in one]))
         slopes.append(slope(*one))
-    return _all_finite(np.array(points, float), np.array(slopes, float), leading)
+    entries = [key for key, part in zip(variables, one, strict=False) for _ in range(np.size(part))]
+    return _all_finite(np.array(points, float), np.array(slopes, float), leading, entries)

@@ -76,7 +76,7 @@ def test_means_of_a_pymc_posterior(model):
         ({"rate": None}, "draws: there is no variable 'rate'"),
         ({"rat": np.ones((4, 30))}, "draws: unknown variable 'rat'"),
         ({"w": np.ones((4, 30, 2))}, "'w' has shape (4, 30, 2)"),
-        ({"share": 99 * np.ones((4, 30))}, "draws: chain 0, draw 0: the draw is outside its support"),
+        ({"share": 99 * np.ones((4, 30))}, "draws: 'share', chain 0, draw 0: the value is outside"),
     ],
 )  # fmt: skip
 def test_what_is_refused(model, change, message):
