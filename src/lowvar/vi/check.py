@@ -502,7 +502,7 @@ def _is_written_plainly(params) -> bool:
 def _gone(dtype) -> tuple[Any, Any, Any]:
     """NaN; for integers and booleans a number that is beyond the ends of an array too, then 0 and 1."""
     if jnp.issubdtype(dtype, jnp.inexact):
-        return (float("nan"),) * 3
+        return jnp.nan, jnp.nan, jnp.nan
     if not jnp.issubdtype(dtype, jnp.signedinteger):
         return 0, 0, 1
     return max(jnp.iinfo(dtype).min, jnp.iinfo(jnp.int32).min), 0, 1  # JAX cuts indices to 32 bits
