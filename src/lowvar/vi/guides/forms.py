@@ -320,8 +320,6 @@ def _low_rank(problem, vectors):
 
 
 def _from_sites(problem, given):
-    if problem.guide.amortised:
-        raise NotImplementedError(f"{problem.name}: an amortised guide is not read back")
     if LOC in given:  # of an AutoDiagonalNormal
         at = np.argsort(_order(problem))
         return {"mu": given[LOC][at], "log_sigma": jnp.log(given[SCALE][at])}
