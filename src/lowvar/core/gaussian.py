@@ -56,7 +56,7 @@ def antithetic(particles: int = 2) -> Gaussian:
     True
     """
     if particles < 2 or particles % 2:
-        raise UserError(f"antithetic particles {particles}: it must be an even number, 2 or more")
+        raise UserError(f"num_particles {particles}: antithetic noise needs an even number, 2 or more")
 
     def draw(key, dim, dtype):
         half = _standard(key, (particles // 2, dim), dtype)

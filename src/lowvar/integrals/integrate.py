@@ -236,7 +236,8 @@ def integrate(
     )
     plain = replace(plain, standard_error=np.where(constant, np.nan, plain.standard_error))
     if not np.isfinite(value).all():
-        notes.append(f"{method} gave no finite value: its options do not suit these samples")
+        other = "" if method == "auto" else "; use method='auto'"
+        notes.append(f"{method} gave no finite value: its options do not suit these samples{other}")
     for note in notes:
         if not note.endswith(_COPIES):  # noted in the result, but too common for a warning
             warnings.warn(note, stacklevel=2)

@@ -57,8 +57,11 @@ def zero_variance(order: int = 2, objective: str = "least_squares", lags: int | 
         for tasks, points, scores, values in _blocks(samples):
             m = points.shape[1]
             shift, scale = points.mean(axis=1, keepdims=True), points.std(axis=1, ddof=1, keepdims=True)
-            scale = np.where(scale > 1e-13 * np.abs(shift), scale, 1.0)
-            features = stein_features(exponents, (points - shift) / scale, scores * scale)
+            varies = scale > 1e-13 * np.abs(shift)  # (n, 1, d)
+            scale = np.where(varies, scale, 1.0)
+            # Stein's identity needs a density along each coordinate: no feature of one that does not vary
+            of_varying = ~(~varies @ (exponents > 0).T)  # (n, 1, p)
+            features = of_varying * stein_features(exponents, (points - shift) / scale, scores * scale)
             centre = values.mean(axis=1, keepdims=True)
             if objective == "mcmc":
                 cut = min(math.floor(4 * (m / 100) ** (2 / 9)), m // (4 * unknowns)) if lags is None else lags

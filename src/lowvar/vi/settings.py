@@ -170,7 +170,7 @@ def check_callback(callback: Any) -> None:
     try:
         inspect.signature(callback).bind(None)
     except TypeError as error:
-        raise UserError(f"callback = {callback!r}: give a function of an Evaluation: {error}") from error
+        raise UserError(f"callback: it must take one argument, an Evaluation ({error})") from error
     except ValueError:  # it tells no signature
         return
 

@@ -184,6 +184,15 @@ def test_dependent_features():
     assert found.flags["ill_conditioned"].all()
 
 
+def test_a_coordinate_that_does_not_vary_adds_nothing():
+    """Its features under a score of zero would be constants, such as the Laplacian of its square."""
+    two = normal(smooth, 2, (24,))
+    still = np.full((2, 24, 1), 0.3)
+    three = [np.concatenate([of[0], more], axis=2) for of, more in ((two.points, still), (two.scores, 0 * still))]
+    found = run(zero_variance(), Samples((three[0],), (three[1],), two.values))
+    np.testing.assert_allclose(found.value, run(zero_variance(), two).value, rtol=1e-10)
+
+
 def test_rounding_is_no_direction_of_a_fit():
     """What is left of a dependent feature is noise, and a fit to it would be as well, by a processor's last bits."""
     rng = np.random.default_rng(1)
