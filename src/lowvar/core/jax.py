@@ -186,7 +186,7 @@ class _Jax:
     erf = staticmethod(jax.lax.erf)
     relu = staticmethod(lambda x: jnp.where(x > 0, x, jnp.zeros_like(x)))
     vmap = staticmethod(jax.vmap)
-    compile = staticmethod(jax.jit)
+    compile = staticmethod(compiled)
     jit = staticmethod(compiled)
     stop_gradient = staticmethod(jax.lax.stop_gradient)
     tree_map = staticmethod(jax.tree.map)

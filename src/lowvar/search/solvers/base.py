@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from lowvar.core.backend import Backend
+from lowvar.core.jax import compiled
 from lowvar.errors import UserError
 from lowvar.search.problem import Domain
 
@@ -168,7 +169,7 @@ class CompiledSearch:
         """The points of the next generation, ``(evaluations of a generation, dim)``."""
         with jax.enable_x64(True):
             if "draw" not in self._compiled:
-                self._compiled["draw"] = jax.jit(lambda key, t: self.solver.draw(jax.random.fold_in(key, t)))
+                self._compiled["draw"] = compiled(lambda key, t: self.solver.draw(jax.random.fold_in(key, t)))
             self._noise = self.solver.backend.from_jax(self._compiled["draw"](self._key, self._generation))
         return np.array(self._run("ask", self.solver.ask, self.state, self._noise))
 
