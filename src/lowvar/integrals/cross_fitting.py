@@ -1,18 +1,22 @@
 """Cross-fitting: control variates are fitted to some points and correct others, whose residuals judge them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+from scipy.linalg import lapack
 
 from lowvar.errors import UserError, whole
-from lowvar.integrals.base import IntegralProperties, Integrals, Integrator, Samples
+from lowvar.integrals.base import IntegralProperties, Integrals, Integrator, Samples, of_last_points
 from lowvar.integrals.monte_carlo import GAIN, Average, average, student, worth_of_chain
+from lowvar.integrals.regression import DEPENDENT
 
 FOLDS = 5
 ALIVE = 4e7  # entries of what is worked on at a time, beyond which folds go one after the other
 EXACT = 1e-9  # of the integrand's largest deviation: a residual that is rounding
 MOST = 1e-4  # a residual above this share of the largest deviation is never taken for rounding
+WELL = 1e-9  # reciprocal condition number of normal equations, below which they are solved by orthogonal columns
 # Nothing of a region of probability p is seen by m samples with probability (1 - p)^m, below 5 % if p > 3 / m: the rule
 # of three for an interval. For a standard error half of it, so that 1.96 of them are as wide.
 REGION, REGION_ERROR = 3.0, 1.5
@@ -25,22 +29,11 @@ class CrossFit:
     Attributes:
         corrected: for each task ``f - g`` at its points, ``(R, m_t)``, ``g`` being a function of mean zero fitted
             without the point's fold. For independent points each entry has the integral as its mean.
-        parts: for each group of folds that were fitted at once, the result, and ``(repetition, fold)`` of its rows.
+        fitted: the mean of the folds' fitted functions of a task, ``(task, points (R, n, d), scores) -> (R, n)``.
     """
 
     corrected: tuple[np.ndarray, ...]
-    parts: tuple[tuple[Integrals, tuple[tuple[int, int], ...]], ...]
-
-    def fitted(self, task: int, points: np.ndarray, scores: np.ndarray) -> np.ndarray:
-        """The mean of the folds' fitted functions of a task, ``points (R, n, d) -> (R, n)``."""
-        total, count = np.zeros(points.shape[:2]), np.zeros((len(points), 1))
-        for result, pairs in self.parts:
-            rows = [r for r, _ in pairs]
-            assert result.fitted is not None
-            values = result.fitted(task, points[rows], scores[rows])
-            np.add.at(total, rows, values)
-            np.add.at(count, rows, 1.0)
-        return total / count
+    fitted: Callable[[int, np.ndarray, np.ndarray], np.ndarray]
 
 
 def cross_fit(integrator: Integrator, samples: Samples, seeds: np.ndarray, folds: int = FOLDS) -> CrossFit:
@@ -64,20 +57,128 @@ def cross_fit(integrator: Integrator, samples: Samples, seeds: np.ndarray, folds
         Girolami and Chopin, "Control functionals for Monte Carlo integration", 2017, section 2.3.
     """
     folds = min(folds, *samples.sizes)
+    if integrator.features is None:
+        return by_fits(integrator, samples, seeds, folds)
+    fits = []
+    for r in range(samples.repetitions):
+        rows = slice(r, r + 1)
+        one = samples.repetition(rows)
+        fits.append(by_products(integrator.features, one, folds) or by_fits(integrator, one, seeds[rows], folds))
+
+    def fitted(task: int, points: np.ndarray, scores: np.ndarray) -> np.ndarray:
+        rows = [slice(r, r + 1) for r in range(len(fits))]
+        return np.concatenate([fit.fitted(task, points[r], scores[r]) for fit, r in zip(fits, rows, strict=True)])
+
+    corrected = zip(*(fit.corrected for fit in fits), strict=True)
+    return CrossFit(tuple(np.concatenate(repetitions) for repetitions in corrected), fitted)
+
+
+def by_fits(integrator: Integrator, samples: Samples, seeds: np.ndarray, folds: int) -> CrossFit:
+    """The cross-fit of any method: a fit for each fold; arguments as of ``cross_fit``."""
     corrected = tuple(np.empty_like(values) for values in samples.values)
     parts = []
     for pairs, training, held_out in _groups(samples, folds):
         result = integrator.integrate(_of(samples, pairs, training), seeds[[r for r, _ in pairs]])
         if result.fitted is None:
             raise UserError(f"{integrator.name} fits no function, so that there is nothing to cross-fit")
-        parts.append((result, pairs))
+        parts.append((result.fitted, [r for r, _ in pairs]))
         left = _of(samples, pairs, held_out)
         for t in range(samples.tasks):
             predicted = result.fitted(t, left.points[t], left.scores[t])
             residual = left.values[t] - predicted
             for i, (r, _) in enumerate(pairs):
                 corrected[t][r, held_out[t][i]] = residual[i] + result.value[i, t]
-    return CrossFit(corrected, tuple(parts))
+
+    def fitted(task: int, points: np.ndarray, scores: np.ndarray) -> np.ndarray:
+        total, count = np.zeros(points.shape[:2]), np.zeros((len(points), 1))
+        for function, rows in parts:
+            np.add.at(total, rows, function(task, points[rows], scores[rows]))
+            np.add.at(count, rows, 1.0)
+        return total / count
+
+    return CrossFit(corrected, fitted)
+
+
+def by_products(features: Callable[..., Any], samples: Samples, folds: int) -> CrossFit | None:
+    """The cross-fit of a method that is least squares on features, by normal equations.
+
+    The products of the features of all points are those of the folds added up, and a fit without a fold takes them all
+    but the fold's: one pass over the points in place of one for each fold. A step of refinement, with residuals at the
+    points, takes back the digits that products lose.
+
+    Args:
+        features: of the integrator.
+        samples: of one repetition.
+        folds: how many.
+
+    Returns:
+        None where the equations of a fit are ill-conditioned, as those of dependent features are, or not fewer than its
+        points.
+
+    References:
+        Bjorck, "Numerical methods for least squares problems", 1996, section 2.9.2 (refinement of normal equations).
+    """
+    corrected, fits = [], []
+    for together in [range(samples.tasks)] if samples.shared else [[t] for t in range(samples.tasks)]:
+        points, scores = samples.points[together[0]], samples.scores[together[0]]
+        function = features(points, scores)
+        values = np.stack([samples.values[t][0] for t in together], axis=1)  # (m, K)
+        fold = fold_of(points.shape[1], folds, samples.chain)
+        left = _left_out(function(points, scores)[0], values, fold, folds, _first_copies(points)[0])
+        if left is None:
+            return None
+        corrected += [column[None] for column in left[0].T]
+        remembered = of_last_points(function)
+        fits += [(remembered, theta) for theta in left[1].T]
+
+    def fitted(task: int, points: np.ndarray, scores: np.ndarray) -> np.ndarray:
+        function, theta = fits[task]
+        return theta[0] + function(points, scores) @ theta[1:]
+
+    return CrossFit(tuple(corrected), fitted)
+
+
+def _left_out(z: np.ndarray, y: np.ndarray, fold: np.ndarray, folds: int, first: np.ndarray):
+    """``y - z theta`` of ``z (m, p)`` and ``y (m, K)``, ``theta`` fitted without the fold; and the mean of the fits.
+
+    Args:
+        z: features.
+        y: values.
+        fold: of each point, ``(m,)``.
+        folds: how many.
+        first: the first copy of each point.
+
+    Returns:
+        ``(m, K)`` and constants above coefficients, ``(1 + p, K)``; None, see ``by_products``.
+    """
+    length = np.linalg.norm(z, axis=0)
+    used = length > DEPENDENT * length.max(initial=0.0)  # others are rounding, of terms that cancel
+    scale = np.r_[1.0, np.where(used, np.sqrt(len(z)) / np.where(used, length, 1.0), 0.0)]
+    design = np.concatenate([np.ones((len(z), 1)), z], axis=1)
+    design *= scale
+    centre = y.mean(axis=0)
+    y, once = y - centre, first == np.arange(len(z))
+    training = [once & ~np.isin(first, first[fold == k]) for k in range(folds)]
+    products = [design[own].T @ design[own] for own in (once & (fold == k) for k in range(folds))]
+    total = sum(products)
+    corrected, mean = np.empty_like(y), np.zeros((design.shape[1], y.shape[1]))
+    for k, rows in enumerate(training):
+        if rows.sum() <= design.shape[1]:
+            return None
+        copied = design[once & (fold != k) & ~rows]  # of points in the fold
+        gram = total - products[k] - copied.T @ copied
+        gram[~np.r_[True, used], ~np.r_[True, used]] = 1.0
+        factor, failed = lapack.dpotrf(gram, lower=True)
+        if failed or lapack.dpocon(factor, np.abs(gram).sum(axis=0).max(), uplo="L")[0] < WELL:
+            return None
+        theta, out = np.zeros_like(mean), fold == k
+        for _ in range(2):
+            residual = np.where(rows[:, None], y - design @ theta, 0.0)
+            theta += lapack.dpotrs(factor, design.T @ residual, lower=True)[0]
+        corrected[out] = y[out] - design[out, 1:] @ theta[1:]
+        mean += theta / folds
+    mean[0] += centre
+    return corrected + centre, mean * np.r_[1.0, scale[1:]][:, None]
 
 
 def cross_fitted(integrator: Integrator, folds: int = FOLDS) -> Integrator:

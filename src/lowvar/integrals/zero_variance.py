@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -56,12 +56,8 @@ def zero_variance(order: int = 2, objective: str = "least_squares", lags: int | 
         fits = {}
         for tasks, points, scores, values in _blocks(samples):
             m = points.shape[1]
-            shift, scale = points.mean(axis=1, keepdims=True), points.std(axis=1, ddof=1, keepdims=True)
-            varies = scale > 1e-13 * np.abs(shift)  # (n, 1, d)
-            scale = np.where(varies, scale, 1.0)
-            # Stein's identity needs a density along each coordinate: no feature of one that does not vary
-            of_varying = ~(~varies @ (exponents > 0).T)  # (n, 1, p)
-            features = of_varying * stein_features(exponents, (points - shift) / scale, scores * scale)
+            function = standardised(exponents, points)
+            features, remembered = function(points, scores), of_last_points(function)
             centre = values.mean(axis=1, keepdims=True)
             if objective == "mcmc":
                 cut = min(math.floor(4 * (m / 100) ** (2 / 9)), m // (4 * unknowns)) if lags is None else lags
@@ -77,28 +73,23 @@ def zero_variance(order: int = 2, objective: str = "least_squares", lags: int | 
                     into[:, t] = found[pick]
                 condition = np.maximum(condition, fit.condition[rows])
                 ill |= fit.ill[rows]
-                fits[t] = shift[rows], scale[rows], fit.theta[rows, :, pick[2]]
-
-        def features_there(points: np.ndarray, scores: np.ndarray) -> np.ndarray:
-            shift, scale, _ = fits[0]
-            return stein_features(exponents, (points - shift) / scale, scores * scale)
-
-        there = of_last_points(features_there) if samples.shared and samples.tasks > 1 else None
+                own = remembered if samples.shared else standardised(exponents, samples.points[t])
+                fits[t] = own, fit.theta[rows, :, pick[2]]
 
         def fitted(task: int, points: np.ndarray, scores: np.ndarray) -> np.ndarray:
-            shift, scale, theta = fits[task]
-            if there is None:
-                features = stein_features(exponents, (points - shift) / scale, scores * scale)
-            else:
-                features = there(points, scores)
-            return (features @ theta[:, :, None])[:, :, 0] + value[:, task, None]
+            function, theta = fits[task]
+            return (function(points, scores) @ theta[:, :, None])[:, :, 0] + value[:, task, None]
 
         worth = np.minimum(effective, samples.sizes)
         few = worth < max(2 * unknowns, TOO_FEW if samples.chain else 0)
         flags = {"few_points": few.any(axis=1), "ill_conditioned": ill}
         return Integrals(value, error, condition, flags, {"effective": effective}, fitted, half_width=half)
 
-    return Integrator("zero_variance", IntegralProperties(fewest=order + 2), integrate)
+    def features(points: np.ndarray, scores: np.ndarray) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+        return standardised(monomials(points.shape[2], order), points)
+
+    properties = IntegralProperties(fewest=order + 2)
+    return Integrator("zero_variance", properties, integrate, features if objective == "least_squares" else None)
 
 
 def _blocks(samples: Samples) -> Iterator[tuple[list[int], np.ndarray, np.ndarray, np.ndarray]]:
@@ -141,6 +132,23 @@ def monomials(dim: int, order: int) -> np.ndarray:
         for chosen in itertools.combinations_with_replacement(range(dim), degree)
     ]
     return np.array(rows)
+
+
+def standardised(exponents: np.ndarray, units: np.ndarray) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+    """``stein_features`` of points in units of the mean and the standard deviation of the points ``units (R, m, d)``.
+
+    Stein's identity needs a density along each coordinate: features of one that does not vary are zero.
+    """
+    shift, scale = units.mean(axis=1, keepdims=True), units.std(axis=1, ddof=1, keepdims=True)
+    varies = scale > 1e-13 * np.abs(shift)  # (R, 1, d)
+    scale = np.where(varies, scale, 1.0)
+    still = ~varies @ (exponents > 0).T  # (R, 1, p)
+
+    def features(points: np.ndarray, scores: np.ndarray) -> np.ndarray:
+        found = stein_features(exponents, (points - shift) / scale, scores * scale)
+        return np.where(still, 0.0, found) if still.any() else found
+
+    return features
 
 
 def stein_features(exponents: np.ndarray, x: np.ndarray, scores: np.ndarray) -> np.ndarray:
