@@ -81,7 +81,7 @@ def compiled(function: Callable, donate_argnums: int | tuple[int, ...] = ()) -> 
         leaves, tree = jax.tree.flatten(args)
         if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
             return jax.jit(function)(*args)
-        key = tree, tuple(map(jax.typeof, leaves)), jax.config.jax_enable_x64  # type: ignore[attr-defined]
+        key = tree, tuple(map(_type_of, leaves)), jax.config.jax_enable_x64  # type: ignore[attr-defined]
         if key not in traced:
             closed, out = jax.make_jaxpr(function, return_shape=True)(*args)
             sizes = [len(jax.tree.leaves(arg)) for arg in args]
@@ -92,6 +92,13 @@ def compiled(function: Callable, donate_argnums: int | tuple[int, ...] = ()) -> 
         return jax.tree.unflatten(out, program(consts, *leaves))
 
     return call
+
+
+def _type_of(leaf) -> Any:
+    """The type of an argument for a trace, as a key; ``jax.typeof`` takes many times as long for other arrays."""
+    if isinstance(leaf, jax.Array) and isinstance(leaf.dtype, np.dtype):
+        return leaf.aval
+    return (leaf.shape, leaf.dtype) if isinstance(leaf, jax.Array | np.ndarray | np.generic) else type(leaf)
 
 
 def _program(jaxpr: Jaxpr, donated: tuple[int, ...], function: Callable) -> Callable:

@@ -117,6 +117,7 @@ class _Torch:
 
         def call(*args):
             leaves, structure = pytree.tree_flatten(args)
+            leaves = [_Torch.asarray(leaf) if isinstance(leaf, np.ndarray) else leaf for leaf in leaves]
             # dicts with another key order have their leaves in another order, possibly with the same shapes
             form = str(structure), tuple((leaf.shape, leaf.dtype) for leaf in leaves)
             if form not in programs:

@@ -138,8 +138,8 @@ def average(values: np.ndarray) -> float:
 
 def median(values: np.ndarray) -> float:
     """The median of ``(n,)`` values, the middle two of which may have a sum that overflows."""
-    size = _size(values)
-    return size * float(np.median(values / size))
+    size, n = _size(values), len(values)
+    return size * float(np.mean(np.sort(values / size)[(n - 1) // 2 : n // 2 + 1]))
 
 
 def deviation(values: np.ndarray, ddof: int = 0) -> float:
@@ -150,8 +150,8 @@ def deviation(values: np.ndarray, ddof: int = 0) -> float:
 
 def interquartile(values: np.ndarray) -> float:
     """Distance between the quartiles of ``(n,)`` values: a few outliers leave it alone."""
-    size = _size(values)
-    low, high = np.quantile(values / size, (0.25, 0.75))
+    size, last = _size(values), len(values) - 1
+    low, high = np.interp((0.25 * last, 0.75 * last), np.arange(last + 1), np.sort(values / size))
     return size * float(high - low)
 
 

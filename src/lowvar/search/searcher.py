@@ -3,6 +3,7 @@
 import contextlib
 import inspect
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any
 
 import jax
@@ -19,6 +20,8 @@ from lowvar.search.solvers.base import CompiledSearch, SearchSolver
 from lowvar.search.solvers.box import Box
 from lowvar.search.solvers.integers import Margin, mask
 
+_SOLVERS = 32  # that are kept with their programs
+_PLAIN = bool | int | float | str | None  # options that tell solvers apart
 _WIDE = 200  # dimensions beyond which a full covariance is not learnt within the usual budgets
 
 
@@ -310,12 +313,19 @@ def make_solver(
         UserError: an unknown name, a domain or backend that the search does not support, an unknown option, or a value
             of the wrong type or out of range.
     """
-    factory = _checked(name, backend.name, domain, options)
+    factory, given = _checked(name, backend.name, domain, options), tuple(sorted(options.items()))
     with _refusals(name):
-        solver = factory(backend, domain, **options)
+        own = name in SEARCH.own and all(isinstance(value, _PLAIN) for value in options.values())
+        solver = _built(factory, backend, domain, given) if own else factory(backend, domain, **options)
     if not isinstance(solver, SearchSolver):
         raise UserError(f"{label(name)}: the factory returned {kind_of(solver)}, not a SearchSolver")
     return solver
+
+
+@lru_cache(maxsize=_SOLVERS)
+def _built(factory, backend: Backend, domain: Domain, options: tuple[tuple[str, Any], ...]) -> SearchSolver:
+    """A solver of lowvar's own, which is a set of pure functions: searches that are alike share its programs."""
+    return factory(backend, domain, **dict(options))
 
 
 def make_search(

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from numbers import Integral
 from typing import Any
 
@@ -38,6 +38,7 @@ class SearchSolver:
             a coordinate, and 1.
         beside: evaluations of a generation in addition to its ``N`` points; ``ask`` puts them last.
         gradients: whether it needs gradients of ``f``.
+        programs: its compiled functions by name, for all searches that it runs.
     """
 
     name: str
@@ -52,6 +53,7 @@ class SearchSolver:
     spread: Callable[[Any], tuple[Any, Any]]
     beside: int = 0
     gradients: bool = False
+    programs: dict[str, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     @property
     def evaluations(self) -> int:
@@ -129,7 +131,7 @@ class CompiledSearch:
                 "array programs"
             )
         self.solver, self._key = solver, key
-        self._generation, self._noise, self._compiled = 0, None, {}
+        self._generation, self._noise, self._compiled = 0, None, solver.programs
         with jax.enable_x64(True):
             self.state = solver.init(np.asarray(x0, np.float64), float(sigma0))
 
@@ -185,6 +187,5 @@ class CompiledSearch:
         with jax.enable_x64(True):
             if which not in self._compiled:
                 self._compiled[which] = backend.compile(function)
-            args = tuple(backend.asarray(arg) if isinstance(arg, np.ndarray) else arg for arg in args)
             result = self._compiled[which](*args)
             return backend.to_numpy(result) if numpy else result
