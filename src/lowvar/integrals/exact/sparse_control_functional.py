@@ -145,25 +145,21 @@ def ridge(phi: torch.Tensor, y: torch.Tensor):
     kept = 1 / (s[:, None] + penalties)  # (n, p)
     # the values left out one by one: generalised cross-validation takes all leverages for alike, and those of points
     # with large scores are far above the mean, so that it would follow every value of an integrand with a jump
-    score = torch.stack([_left_out(rotated, pull, mean @ v, y, one).square().sum(0) for one in kept.T])
-    best = score.argmin(0)
+    square = rotated.square()
+    free = (1 - 1 / m - square.T @ kept).clamp(min=LEAST)  # (m, p)
+    residuals = (y[:, t, None] - rotated.T @ (kept * pull[:, t, None]) for t in range(y.shape[1]))  # (m, p) each
+    best = torch.stack([(one / free).square().sum(0) for one in residuals]).argmin(1)
     shrunk = kept[:, best]  # (n, T)
     weights = v @ (shrunk * pull)
     beta = -mean @ weights
     residual = y - beta - phi.T @ weights
     influence = 1 / m - rotated.T @ (shrunk * (v.T @ mean)[:, None])  # beta = influence' y
-    leverage = 1 / m + rotated.square().T @ shrunk
+    leverage = 1 / m + square.T @ shrunk
     left_out = residual / (1 - leverage).clamp(min=LEAST_FREEDOM)
     error = (influence * left_out).square().sum(0).sqrt()
     condition = (s.amax() + penalties[best].amin()) / (s.amin() + penalties[best].amin())
     relative = penalties[best] / s.amax().clamp(min=1e-300)
     return beta, error, weights, relative, condition, (v, shrunk, penalties[best])
-
-
-def _left_out(rotated, pull, mean, y, kept) -> torch.Tensor:
-    """Residuals ``(m, T)`` of values left out of the fit with weights ``kept (n,)``."""
-    residual = y - rotated.T @ (kept[:, None] * pull)
-    return residual / (1 - 1 / len(y) - rotated.square().T @ kept).clamp(min=LEAST)[:, None]
 
 
 def root(matrix: torch.Tensor) -> torch.Tensor:
