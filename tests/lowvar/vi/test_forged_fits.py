@@ -6,12 +6,14 @@ import time
 from dataclasses import replace
 
 import numpy as np
+import optax
 import pytest
 from short_fits import DATA, assert_equal, fitted, regression
 
 import lowvar
 from lowvar.core import artifact
 from lowvar.errors import UserError
+from lowvar.vi.estimators.naive import naive
 from lowvar.vi.saved import digest
 
 pytestmark = pytest.mark.filterwarnings("ignore:regression. the fit has not converged")
@@ -137,21 +139,13 @@ def test_no_name_in_a_file_is_imported(saved, tmp_path, monkeypatch, where):
 
 
 def mine(problem, batches):
-    from lowvar.vi.estimators.naive import naive
-
     return naive(problem, batches)
 
 
 def test_objects_that_the_fit_did_not_have(saved, tmp_path):
     fit, arrays, mark = saved
     path = forged(tmp_path / "a.npz", arrays, mark, mark["fit"])
-    import optax
-
-    for name, given in (
-        ("estimator", mine),
-        ("optimizer", optax.adam(0.1)),
-        ("step_size", optax.constant_schedule(1.0)),
-    ):
+    for name, given in (("estimator", mine), ("optimizer", optax.adam(0.1)), ("step_size", lambda t: 1.0)):
         assert name in refused_or_same(path, fit, **{name: given})
     own = fitted(estimator=mine)
     own.save(tmp_path / "own.npz")
