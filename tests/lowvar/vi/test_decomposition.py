@@ -126,24 +126,6 @@ def test_intervals_over_runs_cover():
     assert covered[1] < 0.88, f"{covered}; {report}"
 
 
-def test_torch_finds_the_same():
-    p, q = make(), logistic_regression({"x": np.asarray(np.random.default_rng(3).normal(size=(N, 1))),
-                                        "y": np.array([0, 1, 1, 0, 1])}, "torch")  # fmt: skip
-    import torch
-
-    found = {}
-    for problem in (p, q):
-        ops = problem.backend
-        w = {k: ops.asarray(np.asarray(v)) for k, v in PARAMS.items()}
-        estimator = GRADIENT.get("cv")(problem, None)
-        design = D.designs(
-            problem, replicates=3, columns=4, rows=None, noise="iid", particles=1, key=named_key(0, "test")
-        )
-        found[ops.name] = D.decomposer(estimator, all_rows=True)((), w, *design)
-    assert torch.is_tensor(w["mu"])
-    np.testing.assert_allclose(found["torch"], found["jax"], rtol=1e-9, atol=1e-12)
-
-
 def test_table_and_shares():
     p = make()
     found = {"naive": estimated(GRADIENT.get("naive")(p, None), (), rows=None, replicates=50)}

@@ -102,26 +102,6 @@ def test_a_changed_global_of_the_model_is_seen():
     assert abs(start() - shifted) > 0.1
 
 
-def test_equal_programs_are_shared_and_others_are_not(compilations):
-    from lowvar.core.jax import compiled
-
-    def of(array, number):
-        return compiled(lambda x: jnp.sum(jax.nn.relu(x) * array) + jnp.where(x.sum() > 0, number, 0 * x.sum()))
-
-    one, array = jnp.ones(3), np.arange(3.0)
-    value = float(of(array, 1.0)(one))
-    del compilations[:]
-    assert float(of(array + 1, 1.0)(one)) == value + 3
-    assert not compilations
-    assert float(of(array, 2.0)(one)) == value + 1
-    assert compilations
-    signs = [np.signbit(compiled(lambda x, zero=zero: x * zero)(1.0)) for zero in (0.0, -0.0)]
-    assert signs == [False, True]
-    grown = compiled(lambda x: x + 1, donate_argnums=0)
-    assert grown(grown(jnp.zeros(3))).tolist() == [2.0, 2.0, 2.0]
-    assert jax.grad(lambda x: compiled(jnp.sin)(x))(0.0) == 1.0  # inside another transformation
-
-
 # --- resume ----------------------------------------------------------------------------------------------------------
 
 RESUMED = {
