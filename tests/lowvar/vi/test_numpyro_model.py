@@ -138,7 +138,9 @@ def gapped(u, g, y):
     """Gaps of ``u`` are read by group; those of ``y`` are none of its business."""
     w = numpyro.sample("w", dist.Normal(0, 1))
     with numpyro.plate("rows", 11) as index:
-        numpyro.sample("y", dist.Normal(w * u[g[index]], jnp.nan_to_num(y[index], nan=1.0)), obs=jnp.asarray(X)[index, 0])
+        numpyro.sample(
+            "y", dist.Normal(w * u[g[index]], jnp.nan_to_num(y[index], nan=1.0)), obs=jnp.asarray(X)[index, 0]
+        )
 
 
 GROUPS = {"u": np.array([0.3, np.nan, 0.1]), "g": np.arange(11) % 3, "y": np.ones(11)}
