@@ -7,6 +7,7 @@ import textwrap
 import numpy as np
 import pytest
 import torch
+from short_fits import assert_equal
 
 import lowvar
 from lowvar.errors import UserError
@@ -16,7 +17,6 @@ x = torch.from_numpy(RNG.normal(size=(N, 2)))
 y = (torch.from_numpy(RNG.uniform(size=N)) < torch.sigmoid(x @ torch.tensor([1.0, -0.5], dtype=x.dtype))).to(x)
 Bernoulli, Normal = torch.distributions.Bernoulli, torch.distributions.Normal
 QUICK = {"num_steps": 25, "batch_size": 10, "progress": False, "khat_samples": 0, "elbo_samples": 20}
-MORE = {"progress": False}
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*the fit has not converged")
 
@@ -25,10 +25,10 @@ def prior(z):
     return Normal(0.0, 1.0).log_prob(z).sum()
 
 
-def model(y=y, width=1.0, N=N):
+def model(y=y, N=N):
     """Its functions are local, as those of a notebook."""
     return lowvar.TorchModel(
-        lambda z, index: Bernoulli(logits=x[index] @ z / width).log_prob(y[index]), prior, N, 2, name="logistic"
+        lambda z, index: Bernoulli(logits=x[index] @ z).log_prob(y[index]), prior, N, 2, name="logistic"
     )
 
 
@@ -47,17 +47,6 @@ def of_pyro():
             pyro.sample("y", pyro.distributions.Normal(x[i, 0], scale), obs=y[i])
 
     return lowvar.TorchModel.from_pyro(constrained, {"x": x, "y": y})
-
-
-def assert_equal(one, other):
-    """The same parameters, trace and states, to the byte."""
-    assert one.params.keys() == other.params.keys()
-    assert all(torch.equal(one.params[name], other.params[name]) for name in one.params)
-    assert one.elbo.equals(other.elbo)
-    assert (one.run.num_steps, one.run.epochs[1]) == (other.run.num_steps, other.run.epochs[1])
-    states = [fit.problem.backend.leaves(fit.run.kept[fit.run.epochs[1]]) for fit in (one, other)]
-    for a, b in zip(*states, strict=True):
-        np.testing.assert_array_equal(a, b)
 
 
 WAYS = {
@@ -82,7 +71,7 @@ def test_a_fit_is_kept_and_continues(way, tmp_path):
         assert_equal(one, fit)
         assert (repr(one), str(one)) == (repr(fit), str(fit))
     for one in (fit, loaded, unpickled):
-        assert_equal(one.resume(18, **MORE), long)
+        assert_equal(one.resume(18, progress=False), long)
     for site, draws in fit.sample(3).items():
         assert torch.equal(loaded.sample(3)[site], draws)
         assert torch.equal(unpickled.sample(3)[site], draws)
