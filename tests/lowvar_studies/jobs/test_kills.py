@@ -25,14 +25,19 @@ SEARCH = {**LITTLE, "problems": {"e": {"function": "ellipsoid", "dim": 40}}, "me
 INTEGRAL = {"family": "integral", "problems": {"b": {"problem": "borehole", "sizes": [100, 150]}},
             "methods": {"vector_valued": None}, "estimation": {"repetitions": 60}}  # fmt: skip
 RUN, BC = ("trace.parquet", "params.npz"), ["--problem", "bc", "--data", "bc.npz"]
-JOBS = {  # experiment, words of the command, results
-    "gradient_jax": (GRADIENTS, ["run", *BC, "--method", "joint"], RUN),
-    "gradient_torch": (GRADIENTS, ["run", *BC, "--method", "joint", "--backend", "torch", "--scale", "smoke"], RUN),
-    "search": (SEARCH, ["run", "--problem", "e", "--method", "es"], RUN),
-    "integral": (INTEGRAL, ["run", "--problem", "b", "--method", "vector_valued", "--data", "drawn/samples.npz"], RUN),
-    "tune": (TUNING, ["tune", *BC, "--method", "naive"], ("study.parquet",)),
-    "decompose": (GRADIENTS, ["decompose", *BC], ("decomposition.parquet",)),
-    "sample": (INTEGRAL, ["sample", "--problem", "b"], ("samples.npz",)),
+JOBS = {  # experiment, words of the command, results, kills
+    "gradient_jax": (GRADIENTS, ["run", *BC, "--method", "joint"], RUN, 10),
+    "gradient_torch": (GRADIENTS, ["run", *BC, "--method", "joint", "--backend", "torch", "--scale", "smoke"], RUN, 8),
+    "search": (SEARCH, ["run", "--problem", "e", "--method", "es"], RUN, 8),
+    "integral": (
+        INTEGRAL,
+        ["run", "--problem", "b", "--method", "vector_valued", "--data", "drawn/samples.npz"],
+        RUN,
+        6,
+    ),
+    "tune": (TUNING, ["tune", *BC, "--method", "naive"], ("study.parquet",), 4),
+    "decompose": (GRADIENTS, ["decompose", *BC], ("decomposition.parquet",), 3),
+    "sample": (INTEGRAL, ["sample", "--problem", "b"], ("samples.npz",), 1),
 }
 RESUMED = ("run", "tune")
 
@@ -55,23 +60,12 @@ def place(tmp_path_factory):
     return folder
 
 
-# In `make test`, tests/lowvar_studies/jobs/test_resume.py kills one run, and compares its bytes with those of a run that was not killed.
+# In `make test`, test_resume.py kills one run.
 @pytest.mark.slow
 @pytest.mark.long
-@pytest.mark.parametrize(
-    ("name", "kills"),
-    {
-        "gradient_jax": 10,
-        "gradient_torch": 8,
-        "search": 8,
-        "integral": 6,
-        "tune": 4,
-        "decompose": 3,
-        "sample": 1,
-    }.items(),
-)
-def test_kill_nine_and_resume(place, tmp_path, record_property, name, kills):
-    _, (verb, *more), results = JOBS[name]
+@pytest.mark.parametrize("name", JOBS)
+def test_kill_nine_and_resume(place, tmp_path, record_property, name):
+    _, (verb, *more), results, kills = JOBS[name]
     resumes = verb in RESUMED
     words = [verb, f"{name}.yaml", *more, *(["--checkpoint-every", "0"] if resumes else [])]
     whole, killed = tmp_path / "whole", tmp_path / "killed"
@@ -112,8 +106,7 @@ OF_ONE_RUN = re.compile(r"timing\.parquet|provenance\.json|seconds\..*")
 @pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("kills", [12])
-def test_a_killed_snakemake_goes_on_after_unlock(tmp_path, record_property, kills):
+def test_a_killed_snakemake_goes_on_after_unlock(tmp_path, record_property):
     """Master and jobs are killed together, or the master alone: its job goes on, and the next one waits for it."""
     pytest.importorskip("snakemake")
     whole, killed = project(tmp_path / "whole", little={}), project(tmp_path / "killed", little={})
@@ -121,7 +114,7 @@ def test_a_killed_snakemake_goes_on_after_unlock(tmp_path, record_property, kill
     start = time.monotonic()
     call(whole, *words)
     seconds = time.monotonic() - start
-    moments, locked = random.Random(3), 0
+    kills, moments, locked = 12, random.Random(3), 0
 
     def locks():
         return any((killed / ".snakemake/locks").glob("*"))

@@ -6,6 +6,7 @@ import time
 
 import commands
 import numpy as np
+import pandas as pd
 import pytest
 import yaml
 from stopped import GRADIENTS
@@ -76,12 +77,7 @@ def test_a_checkpoint_of_another_spec_is_not_used(place, tmp_path):
     trace = artifact.read_table(out / "trace.parquet")
     assert trace["epoch"].max() == 12
     assert (out / "trace.parquet").read_bytes() == first
-    assert sorted(p.name for p in out.iterdir()) == [
-        "params.npz",
-        "provenance.json",
-        "timing.parquet",
-        "trace.parquet",
-    ]
+    assert sorted(p.name for p in out.iterdir()) == ["params.npz", "provenance.json", "timing.parquet", "trace.parquet"]
 
 
 def test_a_damaged_checkpoint_is_put_aside_and_the_run_starts_again(tmp_path):
@@ -91,7 +87,7 @@ def test_a_damaged_checkpoint_is_put_aside_and_the_run_starts_again(tmp_path):
     damaged = bytearray(path.read_bytes())
     damaged[len(damaged) // 2] ^= 1
     path.write_bytes(damaged)
-    with pytest.warns(UserWarning, match="checkpoint.npz: .*damaged.*; it is kept as checkpoint.npz.damaged, and the"):
+    with pytest.warns(UserWarning, match=r"checkpoint\.npz: .*damaged"):
         assert artifact.read_checkpoint(path, mark) is None
     assert [one.name for one in tmp_path.iterdir()] == ["checkpoint.npz.damaged"]
     assert artifact.read_checkpoint(path, mark) is None
@@ -102,58 +98,18 @@ def test_a_checkpoint_that_cannot_be_read_now_stays(tmp_path):
     """A disk or a server may fail for a moment: it must not cost what has been computed."""
     path = tmp_path / "checkpoint.npz"
     path.symlink_to("/proc/self/mem")
-    with pytest.raises(UserError, match=r"checkpoint\.npz: cannot be read: .*; if it stays so, remove it to"):
+    with pytest.raises(UserError, match=r"checkpoint\.npz: cannot be read"):
         artifact.read_checkpoint(path, {"spec": "1", "inputs": {}})
     assert path.is_symlink()
-    with pytest.raises(UserError, match=r"checkpoint\.npz: cannot be read: Input/output error; make it with: lowvar"):
-        artifact.read_table(path, rebuild="lowvar")
 
 
-def test_divergence_is_a_row_not_a_gap(tmp_path):
-    from lowvar.core import loop
-    from lowvar.vi.run import engine
-    from lowvar.vi.run.settings import Method, Settings
-    from lowvar_studies.models.logistic_regression import problem as logistic_regression
-
-    rng = np.random.default_rng(0)
-    p = logistic_regression({"x": rng.normal(size=(20, 3)), "y": rng.integers(0, 2, 20)})
-    solver = Settings(step_sizes=(1e-3, 1e3), batch_size=5, epochs=20)
-    trace = loop.complete(engine.build(p, Method("naive"), solver, seed=0, name="d")).trace
-    ends = trace[trace["epoch"] == 20].set_index("step_size")["status"]
-    assert ends.to_dict() == {1e-3: "ok", 1e3: "diverged"}
-    assert len(trace) == 2 * trace["epoch"].nunique()
-
-
-@pytest.mark.parametrize(
-    ("expect", "message"),
-    [
-        (
-            {"spec": "new"},
-            "stale, it was made from another spec \\(old, now new\\); make it with: lowvar run x",
-        ),
-        ({"spec": "old", "inputs": {"d": "2"}}, "stale, it was made from other input data"),
-    ],
-)
-def test_stale_artifacts_are_refused(tmp_path, expect, message):
-    import pandas as pd
-
-    path = tmp_path / "t.parquet"
-    artifact.write_table(path, pd.DataFrame({"a": [1]}), {"spec": "old", "inputs": {"d": "1"}})
-    assert artifact.read_table(path, expect={"spec": "old", "inputs": {"d": "1"}})["a"].tolist() == [1]
-    with pytest.raises(UserError, match=message):
-        artifact.read_table(path, expect=expect, rebuild="lowvar run x")
-    artifact.write_arrays(tmp_path / "t.npz", {"a": np.ones(2)}, {"spec": "old", "inputs": {"d": "1"}})
-    with pytest.raises(UserError, match=message):
-        artifact.read_arrays(tmp_path / "t.npz", expect=expect, rebuild="lowvar run x")
-
-
-def test_same_content_same_bytes(tmp_path):
-    import pandas as pd
-
-    for name in ("a", "b"):
-        artifact.write_table(
-            tmp_path / f"{name}.parquet", pd.DataFrame({"x": [1.0, 2.0], "s": ["u", "v"]}), {"spec": "1"}
-        )
-        artifact.write_arrays(tmp_path / f"{name}.npz", {"x": np.arange(3.0)}, {"spec": "1"})
-    for kind in ("parquet", "npz"):
-        assert (tmp_path / f"a.{kind}").read_bytes() == (tmp_path / f"b.{kind}").read_bytes()
+@pytest.mark.parametrize("other", [{"spec": "new"}, {"inputs": {"d": "2"}}])
+def test_stale_artifacts_are_refused(tmp_path, other):
+    """With the command that makes them anew."""
+    mark = {"spec": "old", "inputs": {"d": "1"}}
+    artifact.write_table(tmp_path / "t.parquet", pd.DataFrame({"a": [1]}), mark)
+    artifact.write_arrays(tmp_path / "t.npz", {"a": np.ones(2)}, mark)
+    for name, read in (("t.parquet", artifact.read_table), ("t.npz", artifact.read_arrays)):
+        read(tmp_path / name, expect=mark)
+        with pytest.raises(UserError, match=r"stale.*make it with: lowvar run x"):
+            read(tmp_path / name, expect=mark | other, rebuild="lowvar run x")
