@@ -58,13 +58,6 @@ def test_neural_folds_have_fair_errors():
     assert not found.flags["few_points"].any()
 
 
-def test_neural_sees_row_sums_alone():
-    samples = normal(quadratic, 2, (10, 12))
-    of = [run(neural(steps=20, B=B), samples).value for B in ([[0.5, 0.5], [0.5, -2.5]], [[1.0, 0], [0, -2.0]], None)]
-    np.testing.assert_allclose(of[0], of[1], rtol=1e-10)
-    assert np.abs(of[0] - of[2]).max() > 1e-3
-
-
 def test_additive_is_weighted_least_squares():
     samples = normal(smooth, 2, (20, 35))
     B = np.array([[1.0, 0.5], [0.5, 2.0]])

