@@ -133,6 +133,11 @@ def test_files_of_other_results_are_found(artifacts, tmp_path):
     study = Study.load(folder / "workflow/experiments/one.yaml", "smoke", folder / "results/smoke/one")
     assert list(artifacts.leftovers(study)) == []
     assert artifacts.unknown(study) == []
+    former = (folder / TRACE).parents[1] / "former-jax/trace.parquet"  # no job makes it
+    former.parent.mkdir()
+    shutil.copy(folder / TRACE, former)
+    (folder / TRACE).with_name("checkpoint.npz").touch()
+    assert artifacts.unknown(study) == [former]
     other = artifact.stamp("f" * 16, {})
     artifact.write_table(folder / TRACE, pd.DataFrame({"x": [1.0]}), other)
     beside = {path.name for path in artifacts.leftovers(study)}
@@ -142,17 +147,6 @@ def test_files_of_other_results_are_found(artifacts, tmp_path):
         f"{name}.{end}" for name in study.timed for end in ("parquet", "csv")}  # fmt: skip
     (folder / TRACE).with_name("timing.parquet").write_bytes(b"damaged")
     assert {path.name for path in artifacts.leftovers(study)} >= beside
-
-
-def test_a_file_that_no_job_makes_is_named(artifacts, tmp_path):
-    folder = project(tmp_path, one={}, two={})
-    faked(folder)
-    study = Study.load(folder / "workflow/experiments/one.yaml", "smoke", folder / "results/smoke/one")
-    former = (folder / TRACE).parents[1] / "former-jax/trace.parquet"
-    former.parent.mkdir()
-    shutil.copy(folder / TRACE, former)
-    (folder / TRACE).with_name("checkpoint.npz").touch()
-    assert artifacts.unknown(study) == [former]
 
 
 @pytest.mark.long

@@ -1,6 +1,7 @@
 """Whatever a file holds, a reader returns its content or refuses it in one sentence that names it."""
 
 import copy
+import functools
 import os
 import random
 import tempfile
@@ -28,27 +29,9 @@ MANY, DRAWN = int(os.environ.get("INPUTS", 100_000)), 1000  # of a reader, in lo
 SECONDS = 5  # of CPU, for one input
 MEMORY = 0.5  # GB, of all inputs of a test and what is imported meanwhile
 COUNTS = [100, pytest.param(MANY, marks=pytest.mark.long)]
-COUNTS_OF_THREE = [100, pytest.param(MANY // 3 + 1, marks=pytest.mark.long)]
-WORDS = (
-    "naive",
-    "joint",
-    "adam",
-    "../x",
-    "a b",
-    "",
-    "1e-3",
-    "nan",
-    "breast_cancer",
-    "module:function",
-    "x" * 300,
-    "\x7f",
-)
-NUMBERS = st.one_of(
-    st.integers(-3, 10),
-    st.integers(),
-    st.floats(),
-    st.sampled_from([10**30, -1, 0, 1e-320, float("nan"), float("inf")]),
-)
+WORDS = ("naive", "joint", "../x", "a b", "", "1e-3", "nan", "breast_cancer", "module:function", "x" * 300, "\x7f")
+SPECIAL = st.sampled_from([10**30, -1, 0, 1e-320, float("nan"), float("inf")])
+NUMBERS = st.one_of(st.integers(-3, 10), st.integers(), st.floats(), SPECIAL)
 LEAVES = st.one_of(st.none(), st.booleans(), NUMBERS, st.sampled_from(WORDS), st.text(max_size=8))
 JUNK = st.recursive(
     LEAVES,
@@ -69,20 +52,12 @@ EXPERIMENTS = {
         scales: {smoke: {solver: {epochs: 1}}}
         """,
     "search": """
-        name: fuzzed
-        title: Fuzzed
-        family: search
-        problems: {ellipsoid: {function: ellipsoid, dim: 5}}
-        methods: {fast_ingo: null, pycma: {options: {}}}
-        search: {budget: 300, repetitions: 2}
+        {name: fuzzed, title: Fuzzed, family: search, search: {budget: 300, repetitions: 2},
+         problems: {ellipsoid: {function: ellipsoid, dim: 5}}, methods: {fast_ingo: null, pycma: {options: {}}}}
         """,
     "integral": """
-        name: fuzzed
-        title: Fuzzed
-        family: integral
-        problems: {borehole: {problem: borehole, sizes: [10]}}
-        methods: {monte_carlo: null, vector_valued: null}
-        estimation: {repetitions: 3}
+        {name: fuzzed, title: Fuzzed, family: integral, estimation: {repetitions: 3},
+         problems: {borehole: {problem: borehole, sizes: [10]}}, methods: {monte_carlo: null, vector_valued: null}}
         """,
 }
 CLAIMS = """
@@ -91,8 +66,6 @@ CLAIMS = """
   source: Table 1
   test: {effect: variance_ratio, problem: breast_cancer, method: joint, others: [naive, cv], below: 1}
 """
-
-
 TALLY = Counter()
 
 
@@ -168,12 +141,6 @@ def dumped(content):
     return yaml.dump(content, Dumper=getattr(yaml, "CSafeDumper", yaml.SafeDumper), allow_unicode=True)
 
 
-def spoiled(whole, piece, place, cut):
-    """``whole`` with ``piece`` in place of ``cut`` bytes."""
-    place %= len(whole) + 1
-    return whole[:place] + piece + whole[place + cut :]
-
-
 PIECES = (st.binary(max_size=20), st.integers(0, 2**32), st.integers(0, 60))
 
 
@@ -192,31 +159,29 @@ def read_or_refused(read, path, where=None):
     return None
 
 
-@pytest.mark.parametrize("family", EXPERIMENTS)
-@pytest.mark.parametrize("count", COUNTS_OF_THREE)
-def test_experiments(folder, family, count):
-    path, whole = folder / "fuzzed.yaml", yaml.safe_load(EXPERIMENTS[family])
-    path.write_text(yaml.safe_dump(whole))
-    assert load_experiment(path, "quick").name == "fuzzed"
+def fuzz_yaml(path, text, read, count, where=None):
+    """Reads the YAML with junk at random places."""
+    whole = yaml.safe_load(text)
+    path.write_text(text)
+    assert read(path)
 
     def check(junk, seed):
         path.write_text(dumped(mutated(whole, junk, seed)), encoding="utf-8")
-        read_or_refused(lambda: load_experiment(path, "quick"), path, "fuzzed")
+        read_or_refused(lambda: read(path), path, where)
 
     fuzz(check, count, JUNK, SEEDS)
+
+
+@pytest.mark.parametrize("family", EXPERIMENTS)
+@pytest.mark.parametrize("count", [100, pytest.param(MANY // 3 + 1, marks=pytest.mark.long)])
+def test_experiments(folder, family, count):
+    read = functools.partial(load_experiment, scale="quick")
+    fuzz_yaml(folder / "fuzzed.yaml", EXPERIMENTS[family], read, count, "fuzzed")
 
 
 @pytest.mark.parametrize("count", COUNTS)
 def test_claims(folder, count):
-    path, whole = folder / "fuzzed.yaml", yaml.safe_load(CLAIMS)
-    path.write_text(CLAIMS)
-    assert claims.load(path)[0].id == "less"
-
-    def check(junk, seed):
-        path.write_text(dumped(mutated(whole, junk, seed)), encoding="utf-8")
-        read_or_refused(lambda: claims.load(path), path)
-
-    fuzz(check, count, JUNK, SEEDS)
+    fuzz_yaml(folder / "fuzzed.yaml", CLAIMS, claims.load, count)
 
 
 @pytest.mark.parametrize("count", COUNTS)
@@ -284,7 +249,8 @@ def test_any_bytes(folder, kind, count):
     whole, before = path.read_bytes(), repr(read())
 
     def check(only, piece, place, cut):
-        path.write_bytes(piece if only else spoiled(whole, piece, place, cut))
+        place %= len(whole) + 1
+        path.write_bytes(piece if only else whole[:place] + piece + whole[place + cut :])
         after = read_or_refused(read, path)
         assert after is None or kind in (prepared, own_samples) or repr(after) == before
 

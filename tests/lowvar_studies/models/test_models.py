@@ -132,10 +132,10 @@ def each(of=MODELS, long=()):
     )
 
 
-VARIANTS = ("hlr_sd", "blr_softmax_without", "softmax_regression")
+ALIKE = ("hlr_sd", "blr_softmax_without", "softmax_regression")
 
 
-@each(long=(*VARIANTS, "blr", "logistic_regression", "movielens"))  # test_linear.py has their predictors' products
+@each(long=(*ALIKE, "blr", "logistic_regression", "movielens"))  # test_linear.py has their predictors' products
 def test_density_and_gradient_are_numpyros(name):
     p, q, n = ours(name), theirs(name), on("jax", noise(name))
     z, t = jnp.asarray(point(name)), jnp.asarray(point(name, seed=2))
@@ -151,7 +151,7 @@ def test_density_and_gradient_are_numpyros(name):
 
 
 # test_linear.py has the products of the long ones' designs
-@each(long=(*VARIANTS, "blr", "bradley_terry", "logistic_regression", "movielens"))
+@each(long=(*ALIKE, "blr", "bradley_terry", "logistic_regression", "movielens"))
 def test_closed_derivatives_are_those_of_autodiff(name):
     """What a model derives by hand, against what the base class makes of the density that the test above compares."""
     p, n = ours(name), on("jax", noise(name))
@@ -176,7 +176,7 @@ def test_closed_derivatives_are_those_of_autodiff(name):
         close(found[method], expected[method])
 
 
-@each(long=(*VARIANTS, "blr", "blr_softmax", "logistic_regression", "movielens"))  # linear, as bradley_terry is
+@each(long=(*ALIKE, "blr", "blr_softmax", "logistic_regression", "movielens"))  # linear, as bradley_terry is
 def test_backends_agree(name):
     p, q, n = ours(name), ours(name, "torch"), noise(name)
     z, t, rows = point(name), point(name, seed=2), point(name, (5,))
@@ -209,7 +209,7 @@ def test_backends_agree(name):
         close(found[method], expected[method])
 
 
-@each(long=(*VARIANTS, "blr", "blr_softmax", "bnn", "logistic_regression", "movielens"))
+@each(long=(*ALIKE, "blr", "blr_softmax", "bnn", "logistic_regression", "movielens"))
 def test_closed_forms_are_means(name):
     """The exact ELBO and its prior's part against 20 000 samples."""
     p = ours(name)
@@ -233,7 +233,7 @@ def test_closed_forms_are_means(name):
 
 @each(
     of=[name for name in MODELS if "x" in DATA[name]],
-    long=(*VARIANTS, "blr", "blr_softmax", "bnn", "logistic_regression", "movielens"),
+    long=(*ALIKE, "blr", "blr_softmax", "bnn", "logistic_regression", "movielens"),
 )
 def test_single_precision_stays_single(name):
     single = np.float32
