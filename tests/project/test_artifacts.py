@@ -9,7 +9,7 @@ from pathlib import Path
 import commands
 import pandas as pd
 import pytest
-from projects import ROOT, call, git, project, write
+from projects import ROOT, call, git, plan, project, write
 
 from lowvar.core import artifact
 from lowvar_studies.jobs.study import Study
@@ -47,15 +47,6 @@ def committed(folder, message="a state"):
     git(folder, "add", "-A")
     git(folder, "commit", "-q", "-m", message)
     return folder
-
-
-def plan(folder):
-    """How many jobs of each rule Snakemake would run."""
-    done = commands.snakemake(folder, "-n", "--quiet", "rules")
-    assert done.returncode == 0, done.stderr
-    said = done.stdout + done.stderr
-    stats = re.findall(r"^(\w+) +(\d+)$", said[said.find("Job stats:") :].split("\n\n")[0], re.M)
-    return {rule: int(count) for rule, count in stats if rule != "total"}
 
 
 def faked(folder):

@@ -7,7 +7,7 @@ from pathlib import Path
 import commands
 import pytest
 import yaml
-from projects import ROOT, call
+from projects import ROOT, call, plan
 
 pytest.importorskip("snakemake")
 
@@ -46,16 +46,6 @@ def dry(folder, *arguments):
     return done.returncode, done.stdout + done.stderr
 
 
-def plan(folder, *arguments):
-    """How many jobs of each rule a dry run lists; nothing if there is nothing to be done."""
-    code, said = dry(folder, *arguments)
-    assert code == 0, said
-    if "Nothing to be done" in said:
-        return {}
-    stats = said[said.index("Job stats:") :].split("\n\n")[0]
-    return {rule: int(n) for rule, n in re.findall(r"^(\w+) +(\d+)$", stats, re.M) if rule != "total"}
-
-
 @pytest.fixture(scope="module")
 def planned(copy):
     """What `snakemake` alone plans."""
@@ -71,11 +61,8 @@ def built(copy):
     for name in ("first", "second"):
         study = Study.load(copy / f"workflow/experiments/{name}.yaml", "quick", copy / f"results/quick/{name}")
         paths += [path for job in study.jobs() for path in job.outputs + job.records]
-        paths += [
-            path
-            for ending in ("parquet", "csv")
-            for path in study.table_files(*study.tables, *study.timed, ending=ending)
-        ]
+        tables = study.table_files(*study.tables, *study.timed)
+        paths += [*tables, *(path.with_suffix(".csv") for path in tables)]
         paths += [path for ending in ("svg", "png", "csv") for path in study.figure_files(ending=ending)]
         paths += [copy / f"logs/quick/{name}/{rule}.tsv" for rule in ("tables", "seconds")]
         paths += [study.metrics, study.verdicts, study.verdicts.with_suffix(".parquet")]

@@ -46,13 +46,6 @@ def test_a_job_that_took_more_than_it_asked_for_is_an_error(repository, tmp_path
     assert "a factor is below 1" in said[-1]
 
 
-def test_records_without_what_was_asked_are_a_sentence(repository, tmp_path):
-    code, _, said = costs(repository, tmp_path, a=(1.0, 1.0, "run", ""))
-    assert code == 1
-    assert "--benchmark-extended" in said
-    assert "Traceback" not in said
-
-
 def test_short_are_jobs_of_few_operations_on_small_data(repository):
     from lowvar_studies.jobs.study import Study
 

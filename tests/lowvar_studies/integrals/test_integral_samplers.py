@@ -12,7 +12,6 @@ from lowvar.errors import UserError
 from lowvar_studies.integrals import catalogue
 from lowvar_studies.integrals.lotka_volterra import true_means
 from lowvar_studies.integrals.normal import independent_normals
-from lowvar_studies.integrals.nuts import normal_covariance
 from lowvar_studies.integrals.problem import Tempering, Truth
 from lowvar_studies.integrals.quadrature import trapezoid
 from lowvar_studies.integrals.samplers import draw
@@ -159,23 +158,6 @@ def test_tempering_of_van_der_pol_is_that_of_its_densities():
 
 
 LADDER_POINT = (20 / 30) ** 5
-
-
-@pytest.mark.long
-def test_nuts_on_a_normal_target():
-    problem = plain()
-    np.testing.assert_allclose(normal_covariance(problem, 0), np.diag(WIDTH**2), rtol=1e-6, atol=1e-9)
-    samples = draw(problem, "nuts", (100, 60), 8, 0, "a", warmup=60)
-    assert samples.chain
-    assert samples.sizes == (100, 60)
-    for t in range(2):
-        means = ((samples.points[t] - POINT) / WIDTH).mean(1)
-        error = means.std(0, ddof=1) / np.sqrt(8)
-        assert (np.abs(means.mean(0)) < 5 * error).all()
-        assert (error < 0.12).all()
-        squares = (((samples.points[t] - POINT) / WIDTH) ** 2).mean(1)
-        assert (np.abs(squares.mean(0) - 1) < 5 * squares.std(0, ddof=1) / np.sqrt(8)).all()
-    assert (samples.points[0][:, 0] != samples.points[1][:, 0]).all()
 
 
 @pytest.mark.long

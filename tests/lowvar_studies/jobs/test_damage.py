@@ -113,18 +113,6 @@ def test_a_file_of_an_earlier_version_is_named(tmp_path):
         artifact.read_arrays(tmp_path / "a.npz", rebuild="lowvar run")
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/fd"), reason="needs /dev/fd")
-def test_a_pipe_is_no_file(tmp_path):
-    """As of ``--data <(command)``: the reader of npz goes back and forth in it."""
-    prepared(tmp_path / "a.npz")
-    read, write = os.pipe()
-    os.write(write, (tmp_path / "a.npz").read_bytes())
-    os.close(write)
-    with pytest.raises(UserError, match=r"cannot read /dev/fd/[0-9]+: .*not seekable"):
-        load(f"/dev/fd/{read}")
-    os.close(read)
-
-
 @pytest.mark.parametrize(
     ("header", "message"),
     [

@@ -292,6 +292,7 @@ def test_integrals_state_their_jobs(loaded):
     for refused, match in (
         (lambda: experiment.run("high", "stopped", "torch"), "'stopped' on 'high'"),
         (lambda: experiment.run("b", "stopped", "jax"), "'jax'"),
+        (lambda: experiment.run("b", "stoped", "torch"), "'small'.*'stoped'.*'stopped'"),
         (lambda: experiment.sample("high"), "'high' uses the points of 'b'"),
     ):
         with pytest.raises(UserError, match=match):
@@ -308,21 +309,6 @@ def test_integrals_stand_on_the_data_of_their_problem(loaded):
     assert (found.dataset, found.scaling) == ("hudson_bay", "none")
     assert experiment.data("two") == found
     assert experiment.data("simulated") is experiment.data("high") is None
-
-
-def test_integrals_have_tables_and_figures_for_what_they_illustrate(loaded):
-    plain = loaded(base=INTEGRAL)
-    changes = {"illustrate": {"stein_kernels": True, "epochs": {"s": ["stopped"]}}, "draw": ["stein_kernels", "epochs"]}
-    drawn = loaded(changes, INTEGRAL)
-    assert set(tables(drawn)) - set(tables(plain)) == {"kernels", "epochs"}
-    assert figures(drawn) == {"stein_kernels": "kernels", "epochs": "epochs"}
-
-
-def test_a_job_must_be_of_the_experiment(loaded):
-    with pytest.raises(UserError, match="unknown method 'min'"):
-        loaded().run("bc", "min", "jax")
-    with pytest.raises(UserError, match="'torch'"):
-        loaded().run("bc", "mine", "torch")
 
 
 # --- hashes --------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
-from commands import lowvar, started
+from commands import started
 
 from lowvar.core import artifact, loop
 from lowvar.errors import UserError
@@ -254,22 +254,6 @@ def test_stopped_at_every_trial_the_bytes_are_the_same(place, whole, tmp_path, m
     assert (len(stopped), len(tried)) == (3, 6), "a trial that was done was made again"
     assert (tmp_path / "study.parquet").read_bytes() == whole["falling"].read_bytes()
     assert len(list(tmp_path.iterdir())) == 3
-
-
-@pytest.mark.slow
-def test_kill_nine_between_trials(place, whole, tmp_path):
-    words = ["tune", place.path, "--problem", "bc", "--method", "falling", "--data", place.prepared("bc"), "--out",
-             tmp_path / "out"]  # fmt: skip
-    checkpoint = tmp_path / "out/checkpoint.npz"
-    process = started(Path.cwd(), *words)
-    while process.is_alive() and not checkpoint.exists():
-        time.sleep(0.01)
-    process.kill()
-    process.join()
-    assert checkpoint.exists(), "the study was done before it was killed: the test shows little"
-    assert 1 <= len(artifact.read_arrays(checkpoint)[0]["value"]) < 3
-    assert lowvar(Path.cwd(), *words).returncode == 0
-    assert (tmp_path / "out/study.parquet").read_bytes() == whole["falling"].read_bytes()
 
 
 @pytest.mark.long

@@ -172,25 +172,6 @@ def test_a_run_in_parts_goes_on_from_its_checkpoint(monkeypatch, tmp_path, backe
         assert values.tobytes() == expected.params[block].tobytes()
 
 
-# --- a solver of its own -----------------------------------------------------------------------------------------
-
-
-@pytest.mark.long
-def test_smiso_runs_in_the_engine(monkeypatch):
-    settings = {"batches": "fixed", "step_sizes": (5e-2, 1e-2), "epochs": 12, "batch_size": 12}
-    expected = loop.complete(build("smiso", **settings))
-    trace = expected.trace
-    assert (trace["gradients"] == trace["epoch"] * N).all()
-    assert (trace["hvps"] == 0).all()
-    ends = trace.groupby("epoch")["elbo"].mean()
-    assert ends.iloc[-1] > ends.iloc[0]
-    same(loop.complete(build("smiso", "torch", **settings)), expected, rtol=1e-9)
-    split(monkeypatch, singles=True)
-    parts = build("smiso", **settings)
-    assert len(parts.parts) == 4
-    same(loop.complete(parts), expected)
-
-
 # --- settings by problem and method ------------------------------------------------------------------------------
 
 CANCER = {"model": "logistic_regression", "dataset": "breast_cancer"}
