@@ -141,3 +141,41 @@ def test_a_folder_whose_name_is_no_text(tmp_path):
     assert artifact.read_table(folder / "a.parquet", expect=MARK)["x"].tolist() == [1.0]
     for name in ("a.parquet", "a.npz"):
         assert artifact.read_stamp(folder / name)["spec"] == MARK["spec"]
+
+
+# --- stale files, and checkpoints
+
+
+def test_a_damaged_checkpoint_is_put_aside_and_the_run_starts_again(tmp_path):
+    path, mark = tmp_path / "checkpoint.npz", {"spec": "1", "inputs": {}}
+    artifact.write_arrays(path, {"done": np.array(7)}, mark)
+    assert artifact.read_checkpoint(path, mark)["done"] == 7
+    damaged = bytearray(path.read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    path.write_bytes(damaged)
+    with pytest.warns(UserWarning, match=r"checkpoint\.npz: .*damaged"):
+        assert artifact.read_checkpoint(path, mark) is None
+    assert [one.name for one in tmp_path.iterdir()] == ["checkpoint.npz.damaged"]
+    assert artifact.read_checkpoint(path, mark) is None
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/mem"), reason="needs a file that cannot be read by anybody")
+def test_a_checkpoint_that_cannot_be_read_now_stays(tmp_path):
+    """A disk or a server may fail for a moment: it must not cost what has been computed."""
+    path = tmp_path / "checkpoint.npz"
+    path.symlink_to("/proc/self/mem")
+    with pytest.raises(UserError, match=r"checkpoint\.npz: cannot be read"):
+        artifact.read_checkpoint(path, {"spec": "1", "inputs": {}})
+    assert path.is_symlink()
+
+
+@pytest.mark.parametrize("other", [{"spec": "new"}, {"inputs": {"d": "2"}}])
+def test_stale_artifacts_are_refused(tmp_path, other):
+    """With the command that makes them anew."""
+    mark = {"spec": "old", "inputs": {"d": "1"}}
+    artifact.write_table(tmp_path / "t.parquet", pd.DataFrame({"a": [1]}), mark)
+    artifact.write_arrays(tmp_path / "t.npz", {"a": np.ones(2)}, mark)
+    for name, read in (("t.parquet", artifact.read_table), ("t.npz", artifact.read_arrays)):
+        read(tmp_path / name, expect=mark)
+        with pytest.raises(UserError, match=r"stale.*make it with: lowvar run x"):
+            read(tmp_path / name, expect=mark | other, rebuild="lowvar run x")

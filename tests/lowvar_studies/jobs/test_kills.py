@@ -13,10 +13,20 @@ import commands
 import pytest
 import yaml
 from projects import LITTLE, call, project
-from stopped import DATA, GRADIENTS
 
+from lowvar.core import artifact
 from lowvar_studies.datasets.prepare import prepare
 
+DATA = {"bc": {"model": "logistic_regression", "dataset": "breast_cancer"}}
+GRADIENTS = {
+    "problems": DATA,
+    "backends": ["jax", "torch"],
+    "methods": {"joint": None, "naive": None},
+    "solver": {"optimizer": "adam", "step_sizes": [1e-2, 1e-3], "batch_size": 5, "epochs": 1500, "repetitions": 2},
+    "decomposition": {"leader": "joint", "step_size": 1e-3, "epochs": 10, "replicates": 64, "columns": 8,
+                      "points_along": 2},
+    "scales": {"smoke": {"solver": {"epochs": 60}}, "paper": {"solver": {"epochs": 300}}},
+}  # fmt: skip
 TUNED = {"naive": {"tune": {"step_size": {"low": 1e-4, "high": 1e-2}}}}
 TUNING = {"problems": DATA, "methods": TUNED, "tuning": {"trials": 6},
           "solver": {"step_sizes": [1e-3], "batch_size": 5, "epochs": 100}}  # fmt: skip
@@ -60,7 +70,30 @@ def place(tmp_path_factory):
     return folder
 
 
-# In `make test`, test_resume.py kills one run.
+@pytest.mark.slow
+def test_a_checkpoint_in_a_folder_that_outlives_the_results(place, tmp_path):
+    """As on a machine whose disk is lost with it: the run goes on elsewhere, from the checkpoint alone."""
+    lost, kept, out, whole = (tmp_path / name for name in ("lost", "kept", "out", "whole"))
+    words = ["run", "gradient_jax.yaml", *BC, "--method", "naive", "--scale", "paper"]
+    more = "--checkpoints", kept
+    process = commands.started(place, *words, "--out", lost, *more, "--checkpoint-every", "0")
+    while process.is_alive() and not (kept / "checkpoint.npz").exists():
+        time.sleep(0.02)
+    process.kill()
+    process.join()
+    assert not (lost / "trace.parquet").exists(), "the run ended before the kill: the test shows little"
+    laps = artifact.read_arrays(kept / "checkpoint.npz")[0]["laps"]
+    for folder, options in ((out, more), (whole, ())):
+        done = commands.lowvar(place, *words, "--out", folder, *options)
+        assert done.returncode == 0, done.stderr
+    for result in RUN:
+        assert (out / result).read_bytes() == (whole / result).read_bytes(), result
+    assert list(kept.iterdir()) == []
+    timing = artifact.read_table(out / "timing.parquet")
+    assert len(laps) > 0
+    assert list(timing["seconds"])[: len(laps)] == list(laps)  # wall times of the killed process
+
+
 @pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.parametrize("name", JOBS)

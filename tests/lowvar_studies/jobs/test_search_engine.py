@@ -8,7 +8,7 @@ import yaml
 
 from lowvar.core import loop
 from lowvar.errors import UserError
-from lowvar.search.evaluator import BudgetSpent, from_callable
+from lowvar.search.evaluator import from_callable
 from lowvar.search.problem import BlackBoxProblem, Domain
 from lowvar_studies.jobs.load import load_experiment
 from lowvar_studies.jobs.search import engine as search
@@ -98,15 +98,8 @@ def test_what_is_counted_is_what_the_function_was_asked(experiment, method):
     assert result.trace["failures"].max() > 0
 
 
-def test_a_driven_search_cannot_pass_its_budget(experiment):
-    made = engine(experiment, "ellipsoid", "pycma")
-    state = made.advance(made.init(), 0, made.stops[-1])
-    with pytest.raises(BudgetSpent):
-        made.advance(state, made.stops[-1], 1)
-
-
 def test_a_run_does_not_depend_on_how_it_is_cut(experiment):
-    for method, backend in (("fast_ingo", "jax"), ("fast_ingo", "torch"), ("ingo", "jax")):
+    for method, backend in (("fast_ingo", "jax"), ("fast_ingo", "torch")):
         one = engine(experiment, "ellipsoid", method, backend)
         whole = one.params(one.advance(one.init(), 0, 70), {})
         state = one.advance(one.init(), 0, 3)

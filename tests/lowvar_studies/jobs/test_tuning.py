@@ -216,34 +216,25 @@ def test_the_search_finds_the_top_of_a_known_function(place):
 # --- kills
 
 
-@pytest.mark.parametrize(
-    "moment", [pytest.param("before", marks=pytest.mark.long), "within", pytest.param("after", marks=pytest.mark.long)]
-)
-def test_stopped_at_every_trial_the_bytes_are_the_same(place, whole, tmp_path, monkeypatch, moment):
-    """Stopped before, within and after the work of each trial, and gone on with each time."""
+def test_stopped_within_every_trial_the_bytes_are_the_same(place, whole, tmp_path, monkeypatch):
     real, tried, stopped = loop.complete, [], set()
 
     def run(engine, *, checkpoint, mark, every, progress=None):
         key = mark["spec"]
         tried.append(key)
-        if key not in stopped:
-            stopped.add(key)
-            if moment == "within":
-                advance = engine.advance
-
-                def once(state, first, count):
-                    if first >= 2 and count:
-                        raise KeyboardInterrupt
-                    return advance(state, first, count)
-
-                monkeypatch.setattr(engine, "advance", once)
-                real(engine, checkpoint=checkpoint, mark=mark, every=0.0)
-            if moment == "after":
-                real(engine, checkpoint=checkpoint, mark=mark, every=every)
-            raise KeyboardInterrupt
-        if moment == "within":
+        if key in stopped:
             assert checkpoint.exists()
-        return real(engine, checkpoint=checkpoint, mark=mark, every=every)
+            return real(engine, checkpoint=checkpoint, mark=mark, every=every)
+        stopped.add(key)
+        advance = engine.advance
+
+        def once(state, first, count):
+            if first >= 2 and count:
+                raise KeyboardInterrupt
+            return advance(state, first, count)
+
+        monkeypatch.setattr(engine, "advance", once)
+        return real(engine, checkpoint=checkpoint, mark=mark, every=0.0)
 
     monkeypatch.setattr(loop, "complete", run)
     for _ in range(3):
@@ -277,18 +268,6 @@ def test_two_at_once(place, whole, tmp_path):
     assert f"{out}: waiting for another process" in said[0]
     assert (out / "study.parquet").read_bytes() == study
     assert len(list(out.iterdir())) == 3
-
-
-def test_a_checkpoint_of_another_study_is_not_used(place, whole, tmp_path):
-    mark = json.loads(whole["adam"].with_name("provenance.json").read_text())["stamp"]
-    names = ("step_size", "value", "seconds", "compile_seconds")
-    for other in ({**mark, "spec": "0"}, {**mark, "inputs": {"bc": "0"}}, {**mark, "versions": {"optuna": "0"}}):
-        artifact.write_arrays(tmp_path / "checkpoint.npz", {name: np.ones(2) for name in names}, other)
-        commands.tune(place.job("tune", "bc", "adam", "jax"), out=tmp_path)
-        assert (tmp_path / "study.parquet").read_bytes() == whole["adam"].read_bytes()
-    (tmp_path / "checkpoint.npz").write_bytes(b"PK cut off")
-    commands.tune(place.job("tune", "bc", "adam", "jax"), out=tmp_path)
-    assert (tmp_path / "study.parquet").read_bytes() == whole["adam"].read_bytes()
 
 
 # --- runs

@@ -217,23 +217,20 @@ def test_adaptive_particles_have_the_theorem_s_proportions():
 def test_a_pilot_run_measures_what_theorem_1_needs(epochs):
     """The variances are those between particles on the way; the pilot's gradients count."""
     solver = {"epochs": epochs, "step_sizes": (4e-2,), "particles": 30, "per_decade": 2}
-    made, plain = build("mlmc_optimal", options={"pilot": 20}, **solver), build("mlmc", **solver)
+    made = build("mlmc_optimal", options={"pilot": 20}, **solver)
     counts = np.array([made.particles(epoch) for epoch in range(epochs)])
     cost = counts[0] + 2 * counts[1:].sum()
-    assert cost == pytest.approx((2 * epochs - 1) * 30, rel=0.15)
+    assert cost == pytest.approx((2 * epochs - 1) * 30, rel=0.15)  # Theorem 1's budget, (2 T + 1) N_0
     assert counts[0] > 2 * 30  # most of it goes to the first steps
     assert counts[-1] < counts[1]
     assert made.parts == [(slice(0, 1), slice(0, 2))]  # one plan for all repetitions
-    mine, theirs = loop.complete(made).trace, loop.complete(plain).trace
+    mine = loop.complete(made).trace
     pilot = mine["gradients"].min()
     # 20 particles until its first review, at least 2 then
     least = min(epochs, 25) * 20 + max(epochs - 25, 0) * 2
     assert N * (2 * least - 20) <= pilot <= N * (2 * epochs * 20 - 20)
     assert mine["gradients"].max() == pilot + N * cost
-    assert theirs["gradients"].max() == N * (2 * epochs - 1) * 30  # Theorem 1's budget, (2 T + 1) N_0
     assert (mine.query(f"epoch == {epochs}")["particles"] == counts[-1]).all()
-    again = build("mlmc_optimal", options={"pilot": 20}, **{**solver, "repetitions": 1})
-    assert [again.particles(epoch) for epoch in range(epochs)] == counts.tolist()
 
 
 def test_the_pilot_run_of_theorem_1_is_of_one_step_size_and_may_diverge():
