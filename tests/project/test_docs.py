@@ -3,14 +3,13 @@
 import functools
 import json
 import re
-import subprocess
-import sys
 from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
 import pytest
 import yaml
+from commands import lowvar
 from worked_examples import blocks, walked
 
 from lowvar.integrals import INTEGRAL
@@ -109,8 +108,7 @@ def test_example_of_an_integrator_pays_where_points_are_few(place, capsys):
 
 @pytest.mark.parametrize("option", [["--page"], []])
 def test_the_reference_is_printed(option):
-    command = [sys.executable, "-m", "lowvar.cli", "schema", *option]
-    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    printed = lowvar(Path.cwd(), "schema", *option).stdout
     assert "`tables/ends.parquet`" in printed if option else json.loads(printed)["$defs"]
 
 

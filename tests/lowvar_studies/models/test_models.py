@@ -107,15 +107,13 @@ def close(found, expected, rtol=1e-10):
         np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=rtol, atol=rtol * scale)
 
 
-def calls(problem, asked, compiled=False):
-    """``{method: its result}`` of ``{method: arguments}``: in JAX by one program, in PyTorch by one only if ``compiled``.
+def calls(problem, asked):
+    """``{method: its result}`` of ``{method: arguments}``, in JAX by one program.
 
     Of a problem from NumPyro, with the rank promotion that NumPyro makes use of.
     """
     ops = problem.backend
-    program = (ops.compile if compiled else ops.jit)(
-        lambda given: {name: getattr(problem, name)(*args) for name, args in given.items()}
-    )
+    program = ops.jit(lambda given: {name: getattr(problem, name)(*args) for name, args in given.items()})
     with jax.numpy_rank_promotion("allow" if isinstance(problem, NumPyroProblem) else "raise"):
         return ops.to_numpy(program(asked))
 
@@ -278,14 +276,13 @@ def test_single_precision_stays_single(name):
     ],
 )
 def test_mistakes(name, change, argument):
-    with pytest.raises(UserError, match=rf"{name}.*\b{argument}\b"):
+    with pytest.raises(UserError, match=rf"\b{argument}\b"):
         build(name, {**DATA[name], **change})
 
 
-@pytest.mark.parametrize("name", HELD)
-def test_half_a_test_is_refused(name):
+def test_half_a_test_is_refused():
     with pytest.raises(UserError, match="test_y"):
-        made(name, {key: value for key, value in DATA[name].items() if key != "test_y"})
+        build("blr", {key: value for key, value in BINARY.items() if key != "test_y"})
 
 
 def test_a_hierarchical_prior_has_closed_forms_under_mean_field_alone():
@@ -298,7 +295,7 @@ def test_a_hierarchical_prior_has_closed_forms_under_mean_field_alone():
 # --- rows of a test
 
 
-@pytest.mark.parametrize("name", sorted(set(HELD) - {"hlr", "hlr_sd"}))
+@each(of=sorted(set(HELD) - {"hlr", "hlr_sd"}), long=(*ALIKE, "logistic_regression"))
 def test_rows_held_out_have_the_density_of_rows(name):
     p = ours(name)
     data = DATA[name]
@@ -339,7 +336,7 @@ def test_a_new_row_of_hlr_has_its_weights_integrated_out(name, power):
 
 
 @pytest.mark.parametrize("backend", ["jax", "torch"])
-@pytest.mark.parametrize(("rows", "samples"), [(1, 1), (7, 1), (1, 50), (5, 11), (9, 12)])
+@pytest.mark.parametrize(("rows", "samples"), [(1, 1), (5, 11), (9, 12)])
 def test_log_likelihood_of_a_test_is_the_log_of_a_mean(rows, samples, backend, monkeypatch, rng):
     """In chunks of four rows and of few samples, the last ones padded."""
     from lowvar.vi import variational
