@@ -48,7 +48,7 @@ def test_downloads_once_and_then_only_checks(server, make, raw, body):
     assert verify(dataset, raw) == {"uci/tiny.csv": dataset.files[0].sha256}
 
 
-@pytest.mark.parametrize("fault", [(503, b"busy"), (200, b"0.5,0,no", 900), (429, b"slow down")])
+@pytest.mark.parametrize("fault", [(503, b"busy"), (200, b"0.5,0,no", 900), (429, b"slow down"), ("reset", b"")])
 def test_a_fault_of_the_network_is_tried_again(server, make, raw, body, fault):
     server.says(fault, (200, body))
     fetch(make(server.url), raw, pause=0.01)
@@ -57,17 +57,22 @@ def test_a_fault_of_the_network_is_tried_again(server, make, raw, body, fault):
     assert (raw / "uci/tiny.csv").read_bytes() == body
 
 
-def test_wrong_hash_of_the_download(server, make, raw, body):
-    server.says((200, b"x" + body[1:]))
-    refused(f"{len(body)} bytes with sha256", make(server.url), raw)
-    assert len(server.requests) == 1
-    assert files(raw) == []
-
-
-def test_truncated_download(server, make, raw, body):
-    server.says((200, body[:5000], len(body)))
-    refused(ADVICE, make(server.url), raw)
-    assert len(server.requests) == 3
+@pytest.mark.parametrize(
+    ("answer", "said", "requests"),
+    [
+        (lambda body: (200, b"x" + body[1:]), "bytes with sha256", 1),
+        (lambda body: (200, body[:5000], len(body)), ADVICE, 3),
+        (lambda body: (404, b"<html>no</html>"), "the server answered 404 ", 1),
+        (lambda body: (403, b"<html>no</html>"), ADVICE, 1),
+        (lambda body: (500, b"<html>no</html>"), "the server answered 500 ", 3),
+        (lambda body: ("reset", b""), ADVICE, 3),
+    ],
+    ids=["wrong hash", "cut off", "404", "403", "500", "reset"],
+)
+def test_a_download_that_fails_is_refused(server, make, raw, body, answer, said, requests):
+    server.says(answer(body))
+    refused(said, make(server.url), raw)
+    assert len(server.requests) == requests
     assert files(raw) == []
 
 
@@ -91,28 +96,6 @@ def test_a_download_that_stalls_or_trickles_is_given_up(server, make, raw, body,
     refused(rf"slower than 1 kB a second after \d+ of {len(body)} bytes", make(server.url), raw, attempts=1)
     server.says((200, itertools.chain([body[:500]], trickle(2)), len(body)))
     refused(rf"nothing came for .* after 500 of {len(body)} bytes", make(server.url), raw, attempts=1)
-    assert files(raw) == []
-
-
-def test_a_connection_that_is_reset_is_tried_again(server, make, raw, body):
-    server.says(("reset", b""), (200, body))
-    fetch(make(server.url), raw, pause=0.01)
-    server.says(("reset", b""))
-    (raw / "uci/tiny.csv").unlink()
-    refused(ADVICE, make(server.url), raw)
-    assert len(server.requests) == 5
-    assert files(raw) == []
-
-
-@pytest.mark.parametrize(("status", "requests"), [(404, 1), (403, 1), (500, 3)])
-def test_refusal_of_the_server(server, make, raw, status, requests):
-    server.says((status, b"<html>no</html>"))
-    refused(
-        f"cannot fetch uci/tiny.csv from {server.url}/uci/tiny.csv: the server answered {status} ",
-        make(server.url),
-        raw,
-    )
-    assert len(server.requests) == requests
     assert files(raw) == []
 
 
