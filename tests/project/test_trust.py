@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-from trust_cases import integrals, judge
-from trust_cases.common import generator
+from trust_cases import judge
 
 CASE = SimpleNamespace(name="made", what="made up", unlike=False, mistake="", level=1.0, jumps=False)
 
@@ -37,12 +36,10 @@ def integral(shrink=1.0, factor=0.5, said="", method="control_functional", hones
         ({}, "fine"),
         ({"shrink": 0.3}, "silently wrong"),
         ({"shrink": 0.3, "said": "the scores may be wrong"}, "told"),
-        ({"shrink": 0.3, "said": "not for one that jumps there"}, "silently wrong"),
         ({"shrink": 0.3, "said": "not for one that jumps there", "jumps": True}, "told"),
         ({"shrink": 0.3, "nan": True}, "told"),
         ({"factor": 2.0}, "behind"),
         ({"factor": 2.0, "said": "few samples"}, "told"),
-        ({"method": "monte_carlo"}, "fine"),
         ({"method": "monte_carlo", "shrink": 0.2, "honest": False}, "silently wrong"),
     ],
 )
@@ -65,8 +62,6 @@ def fit(difference=0.0, gap=0.0, khat=0.2, said="", refused="", **case):
         ({}, "fine"),
         ({"difference": -1.0}, "behind"),
         ({"gap": 50.0}, "silently wrong"),
-        ({"gap": 50.0, "said": "the ELBO still rises"}, "told"),
-        ({"unlike": True}, "silently wrong"),
         ({"unlike": True, "khat": 0.9}, "told"),
         ({"unlike": True, "khat": np.nan, "said": "mean field cannot represent this posterior"}, "told"),
         ({"mistake": "rows interact"}, "silently wrong"),
@@ -101,14 +96,6 @@ def test_a_search_is_judged_by_what_it_claims(how, verdict, behind):
     assert (found.verdict, found.behind) == (verdict, behind)
 
 
-def test_samples_of_a_case_do_not_depend_on_how_many_repetitions_are_made():
-    for case in integrals.CASES:
-        if case.name in ("log_gamma_small_shape", "chain_as_independent"):
-            few, more = next(iter(case.inputs(1))), next(iter(case.inputs(3)))
-            np.testing.assert_allclose(few[0], more[0], rtol=1e-12)
-    assert generator("one").random() != generator("other").random()
-
-
 def test_the_tables_have_every_case_after_a_way_through_a_file():
     import trust
     from trust_cases.common import FULL
@@ -119,7 +106,6 @@ def test_the_tables_have_every_case_after_a_way_through_a_file():
     measured = {"packages": {"numpy": "2"}, "date": "2020-01-01", "commit": "f00"}
     counts = trust.counts(verdicts, FULL, measured)
     assert "| all | 4 | 1 | 0 | 1 | 2 | 0 | 1 |" in counts
-    assert counts.count("silently wrong") == 3  # the column, and two cases
     for kind, number in (("integrals", 2), ("models", 1), ("functions", 1)):
         lines = trust.rows_of(kind, verdicts).splitlines()
         assert len(lines) == 2 + number

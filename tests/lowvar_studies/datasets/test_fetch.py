@@ -8,7 +8,6 @@ import pytest
 
 from lowvar.errors import UserError
 from lowvar_studies.datasets import fetch as fetching
-from lowvar_studies.datasets.catalogue import get
 from lowvar_studies.datasets.fetch import fetch, verify
 
 # at the end of every refusal of a download
@@ -148,11 +147,3 @@ def test_full_disk(server, make, tiny_disk, tmp_path, body):
     put(tmp_path / "mirror", body)
     refused("cannot write .*tiny.csv", make(), tiny_disk, mirror=tmp_path / "mirror")
     assert files(tiny_disk) == []
-
-
-@pytest.mark.mirror
-@pytest.mark.parametrize("name", ["sonar", "australian", "hudson_bay", "mnist", "fashion_mnist", "movielens", "tennis"])
-def test_true_files_from_the_mirror(mirror, tmp_path, name):
-    paths = fetch(name, tmp_path)
-    assert [path.stat().st_size for path in paths] == [file.bytes for file in get(name).files]
-    assert list(verify(get(name), tmp_path).values()) == [file.sha256 for file in get(name).files]

@@ -13,53 +13,47 @@ from lowvar_studies.jobs.load import FAMILIES, json_schema, load_experiment
 from lowvar_studies.reports.declarations import names_of
 
 SHIPPED = Path(__file__).parents[3] / "workflow/experiments"
-BASE = {
-    "name": "small",
-    "title": "A small one",
-    "problems": {"bc": {"model": "logistic_regression", "dataset": "breast_cancer"}},
-    "methods": {"naive": None, "mine": {"estimator": "joint", "options": {"table": "rows"}}},
-    "solver": {"step_sizes": [1e-3], "batch_size": 5, "epochs": 3},
-    "decomposition": {"leader": "mine", "step_size": 1e-3, "epochs": 3},
-    "scales": {"smoke": {"solver": {"epochs": 1}}},
-}
-SEARCH = {
-    "name": "small",
-    "title": "A small search",
-    "family": "search",
-    "backends": ["jax", "torch"],
-    "problems": {
-        "e": {"function": "ellipsoid", "dim": 4, "methods": ["fast_ingo", "short", "pycma"]},
-        "bits": {"function": "binary_reconstruction", "dim": 8, "methods": ["ones"], "budget": 50},
-    },
-    "methods": {
-        "fast_ingo": None,
-        "ones": {"solver": "ingo_binary", "repetitions": 2},
-        "short": {"solver": "ingo", "repetitions": 2},
-        "pycma": {"budget": 200},
-    },
-    "search": {"budget": 100, "repetitions": 3},
-    "scales": {"smoke": {"search": {"budget": 10}}},
-}
+BASE = yaml.safe_load("""
+name: small
+title: A small one
+problems: {bc: {model: logistic_regression, dataset: breast_cancer}}
+methods: {naive: null, mine: {estimator: joint, options: {table: rows}}}
+solver: {step_sizes: [0.001], batch_size: 5, epochs: 3}
+decomposition: {leader: mine, step_size: 0.001, epochs: 3}
+scales: {smoke: {solver: {epochs: 1}}}
+""")
+SEARCH = yaml.safe_load("""
+name: small
+title: A small search
+family: search
+backends: [jax, torch]
+problems:
+  e: {function: ellipsoid, dim: 4, methods: [fast_ingo, short, pycma]}
+  bits: {function: binary_reconstruction, dim: 8, methods: [ones], budget: 50}
+methods:
+  fast_ingo: null
+  ones: {solver: ingo_binary, repetitions: 2}
+  short: {solver: ingo, repetitions: 2}
+  pycma: {budget: 200}
+search: {budget: 100, repetitions: 3}
+scales: {smoke: {search: {budget: 10}}}
+""")
 APART = {"problems": ["e"], "populations": [4]}
-INTEGRAL = {
-    "name": "small",
-    "title": "Small integrals",
-    "family": "integral",
-    "problems": {
-        "b": {"problem": "borehole", "sizes": [10, [20, 15]]},
-        "s": {
-            "problem": "south",
-            "options": {"variance": 1.1},
-            "sizes": [10],
-            "methods": {"monte_carlo": None, "stopped": {"epochs": 5}},
-            "repetitions": 2,
-        },
-        "high": {"within": "b", "tasks": ["high"], "sizes": [12], "methods": ["monte_carlo"]},
-    },
-    "methods": {"monte_carlo": None, "stopped": {"integrator": "paper_cv", "options": {"epochs": 9, "record": 1}}},
-    "estimation": {"repetitions": 3},
-    "scales": {"smoke": {"estimation": {"repetitions": 1}}},
-}
+INTEGRAL = yaml.safe_load("""
+name: small
+title: Small integrals
+family: integral
+problems:
+  b: {problem: borehole, sizes: [10, [20, 15]]}
+  s: {problem: south, options: {variance: 1.1}, sizes: [10], methods: {monte_carlo: null, stopped: {epochs: 5}},
+      repetitions: 2}
+  high: {within: b, tasks: [high], sizes: [12], methods: [monte_carlo]}
+methods:
+  monte_carlo: null
+  stopped: {integrator: paper_cv, options: {epochs: 9, record: 1}}
+estimation: {repetitions: 3}
+scales: {smoke: {estimation: {repetitions: 1}}}
+""")
 
 
 def write(folder, changes=None, base=BASE):
