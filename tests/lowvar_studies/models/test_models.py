@@ -174,7 +174,8 @@ def test_closed_derivatives_are_those_of_autodiff(name):
         close(found[method], expected[method])
 
 
-@each(long=(*ALIKE, "blr", "blr_softmax", "logistic_regression", "movielens"))  # linear, as bradley_terry is
+# linear, as bradley_terry is; the network's derivatives are autodiff's
+@each(long=(*ALIKE, "blr", "blr_softmax", "bnn", "logistic_regression", "movielens"))
 def test_backends_agree(name):
     p, q, n = ours(name), ours(name, "torch"), noise(name)
     z, t, rows = point(name), point(name, seed=2), point(name, (5,))
@@ -231,7 +232,7 @@ def test_closed_forms_are_means(name):
 
 @each(
     of=[name for name in MODELS if "x" in DATA[name]],
-    long=(*ALIKE, "blr", "blr_softmax", "bnn", "logistic_regression", "movielens"),
+    long=(*ALIKE, "blr", "blr_softmax", "bnn", "logistic_regression", "movielens", "ppca"),
 )
 def test_single_precision_stays_single(name):
     single = np.float32
