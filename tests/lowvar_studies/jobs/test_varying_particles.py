@@ -51,23 +51,17 @@ def falling():
     return made, loop.complete(made)
 
 
-def few_points(method, backend):
-    """An engine of few programs that goes past a drop of the particles and past a review of them, on to four stops."""
-    made = build(
-        method, backend, schedule=FEW, epochs=29, particles=3 if method == "mlmc_adaptive" else 4,
-        noise="rqmc" if method == "storm" else "iid", diagnostics={"draws": 4, "reference": 16},
-    )  # fmt: skip
-    made.stops = [0, 1, 20, 27, 29]
-    return made
-
-
 @pytest.fixture(scope="module")
 def few():
-    """``few_points`` of a method and a backend with its run, made once."""
+    """``(method, backend) -> engine, run``: past a drop of the particles and past a review of them, on to four stops."""
 
     @functools.cache
     def made(method, backend):
-        found = few_points(method, backend)
+        found = build(
+            method, backend, schedule=FEW, epochs=29, particles=3 if method == "mlmc_adaptive" else 4,
+            noise="rqmc" if method == "storm" else "iid", diagnostics={"draws": 4, "reference": 16},
+        )  # fmt: skip
+        found.stops = [0, 1, 20, 27, 29]
         return found, loop.complete(found)
 
     return made
@@ -242,14 +236,8 @@ def test_the_pilot_run_of_theorem_1_is_of_one_step_size_and_may_diverge():
 
 @pytest.mark.parametrize(
     ("method", "backend"),
-    [
-        ("mlmc_adaptive", "jax"),
-        *(
-            pytest.param(*one, marks=pytest.mark.long)
-            for one in (("mlmc", "jax"), ("mlmc", "torch"), ("storm", "torch"))
-        ),
-    ],
-)
+    [("mlmc_adaptive", "jax"), *(pytest.param(*one, marks=pytest.mark.long) for one in (("mlmc", "jax"), ("storm", "torch")))],
+)  # fmt: skip
 def test_a_cut_changes_nothing(few, method, backend):
     """Wherever a run is stopped, and gone on with from its arrays."""
     found, result = few(method, backend)
