@@ -8,9 +8,6 @@ import pytest
 
 from lowvar_studies.datasets import bundled
 from lowvar_studies.datasets.catalogue import DATASETS
-from lowvar_studies.datasets.fetch import fetch
-from lowvar_studies.datasets.load import load
-from lowvar_studies.datasets.prepare import prepare
 
 
 def drawn(seed=0, rows=100, test_rows=25, features=10, **more):
@@ -28,17 +25,6 @@ def test_bytes_repeat(name, digest):
     table = DATASETS[name].read(Path("nowhere"))
     found = hashlib.sha256(b"".join(table.arrays[key].astype("<f8").tobytes() for key in sorted(table.arrays)))
     assert found.hexdigest() == digest
-
-
-def test_what_is_prepared(tmp_path):
-    assert fetch("hlr", tmp_path) == []
-    first = prepare("hlr", "none", tmp_path, tmp_path / "a.npz")
-    assert first.read_bytes() == prepare("hlr", "none", tmp_path, tmp_path / "b.npz").read_bytes()
-    found = load(first)
-    shapes = {key: value.shape for key, value in found.arrays.items()}
-    assert shapes == {"x": (100, 10), "y": (100, 1), "test_x": (25, 10), "test_y": (25, 1)}
-    assert (found.meta["rows"], found.meta["seed"], len(found.meta["mu"])) == (100, 0, 10)
-    assert {"sigma", "eps"} <= set(found.meta)
 
 
 @pytest.mark.parametrize(("intercepts", "power"), [("variance", 1), ("sd", 2)])

@@ -1,3 +1,7 @@
+import json
+import re
+import zipfile
+
 import numpy as np
 import pytest
 
@@ -6,7 +10,7 @@ from lowvar.errors import UserError
 from lowvar_studies.datasets.catalogue import DATASETS, Dataset
 from lowvar_studies.datasets.fetch import fetch
 from lowvar_studies.datasets.load import load
-from lowvar_studies.datasets.prepare import prepare
+from lowvar_studies.datasets.prepare import SCALINGS, prepare
 from lowvar_studies.datasets.readers import Table
 
 
@@ -248,3 +252,75 @@ def test_true_ratings(mirror, tmp_path):
     assert set(np.unique(x)) == {0.0, 1.0}
     first = [name for name, flag in zip(prepared.meta["features"], x[0], strict=True) if flag]
     assert (user[0], y[0], first) == (195, 2, ["Comedy"])  # Kolya
+
+
+# --- the catalogue, and files of one's own
+
+
+def test_entries_are_complete():
+    for name, one in DATASETS.items():
+        assert one.name == name
+        assert all((one.title, one.licence, one.citation))
+        assert set(one.scalings) <= set(SCALINGS)
+        assert ("unit" in one.scalings) == (one.image is not None)
+        with pytest.raises(UserError, match=f"dataset {name} .*scaling"):
+            prepare(name, ({*SCALINGS} - {*one.scalings}).pop())
+
+
+def test_raw_files_are_pinned():
+    files = [file for dataset in DATASETS.values() for file in dataset.files]
+    assert len({file.name for file in files}) == len({(file.name, file.sha256) for file in files})
+    for file in files:
+        assert re.fullmatch("[0-9a-f]{64}", file.sha256), file
+        assert file.url.startswith("https://") or file.name.startswith("fashion-mnist/"), file  # http alone
+        assert all((file.bytes, file.licence, file.citation)), file
+        assert re.fullmatch(r"[\w-]+/[\w.-]+", file.name), file
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_a_users_own_file(tmp_path, save):
+    arrays = {
+        "claims": np.array([1.5, 2.0], dtype=np.float32),
+        "group": np.array([[1], [2]]),
+        "seen": np.array([True, False]),
+        "rate": np.array(0.5),
+        "none": np.empty((0, 3)),
+    }
+    path = tmp_path / "mine.npz"
+    save(path, **arrays)
+    prepared = load(str(path))
+    assert prepared.meta == {}
+    assert prepared.sha256 == sha256(path)
+    assert list(prepared.arrays) == list(arrays)
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(prepared.arrays[name], array)
+        assert prepared.arrays[name].dtype == array.dtype
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"x": np.array([[1.0, 2.0], [np.nan, np.inf]])}, r"'x' has nan at \[1, 0\]"),
+        ({"x": np.array([0.0, -np.inf], dtype=np.float32)}, r"'x' has -inf at \[1\]"),
+        ({"x": np.array(["a", "b"])}, "'x'"),
+        ({"x": np.array([{}, None])}, "'x'"),
+        ({"my data": np.zeros(2)}, "'my data'"),
+        ({"lambda": np.zeros(2)}, "'lambda'"),
+        ({"meta": np.array("{}")}, "no arrays"),
+        *(({"x": np.zeros(2), "meta": np.array(wrong)}, "`meta`") for wrong in (0.0, "{", "[1]", ["{}", "{}"])),
+        ({"x": np.zeros(2), "meta": np.array(json.dumps({"format": 99, "dataset": "sonar"}))}, "lowvar prepare sonar"),
+    ],
+)
+def test_unfit_arrays(tmp_path, arrays, message):
+    path = tmp_path / "mine.npz"
+    np.savez(path, **arrays)
+    with pytest.raises(UserError, match=message) as caught:
+        load(path)
+    assert str(path) in str(caught.value)
+
+
+def test_members_that_are_no_arrays(tmp_path):
+    with zipfile.ZipFile(tmp_path / "mine.npz", "w") as archive:
+        archive.writestr("notes.txt", "hello")
+    with pytest.raises(UserError, match=r"'notes\.txt' is not an array"):
+        load(tmp_path / "mine.npz")
