@@ -268,7 +268,6 @@ def test_single_precision_stays_single(name):
         *(("blr_softmax", {"classes": count}, "y") for count in (2, 3)),
         *(("softmax_regression", {"test_y": np.full(TEST, wrong)}, "test_y") for wrong in (0.5, -1)),
         ("bnn", {"y": np.full(N, 0.1), "test_y": np.ones(TEST)}, "y"),  # its standard deviation is 1e-17, not 0
-        ("bnn", {"hidden": 1.5}, "hidden"),
         ("bradley_terry", {"players": 4}, "winner"),
         *(("bradley_terry", {"loser": loser}, "loser") for loser in (WINNER[1:], WINNER * 0.5)),
         ("movielens", {"users": 4}, "user"),
@@ -398,6 +397,8 @@ def test_the_network_starts_where_it_has_a_gradient():
     of_likelihood = jax.jit(lambda z: p.prior_gradient(z) - p.full_gradient(z))
     assert np.count_nonzero(of_likelihood(jnp.asarray(start["mu"]))[2:]) > 0.9 * 151
     assert np.count_nonzero(of_likelihood(jnp.zeros(p.dim))[2:]) <= 1  # the last bias alone
+    with pytest.raises(UserError, match="hidden"):
+        build("bnn", MEASURED, hidden=1.5)
 
 
 def test_sizes_on_data_that_need_no_download(tmp_path):
