@@ -1,7 +1,6 @@
 """A package of somebody else's: installed, held against the contract, and run beside lowvar's own."""
 
 import functools
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -35,8 +34,8 @@ def run(tmp_path_factory):
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    paths = {"PYTHONPATH": f"{installed}{os.pathsep}{root / 'src'}", "JAX_PLATFORMS": "cpu"}
-    run = functools.partial(call, home, sys.executable, "-m", **paths)
+    paths = [installed, root / "src"]
+    run = functools.partial(call, home, sys.executable, "-m", path=paths, JAX_PLATFORMS="cpu")
     run.source = source
     return run
 
