@@ -1,6 +1,7 @@
 """What `make` says and removes."""
 
 import os
+import re
 import subprocess
 import sys
 
@@ -75,20 +76,12 @@ def test_clean_spares_the_pages_of_results_and_data(repository, tmp_path):
         assert not (tmp_path / "logs").exists()
 
 
-@pytest.mark.parametrize("why", ["a Slurm of its own", "only root"])
-def test_slurm_says_why_it_is_skipped(repository, tmp_path, why):
+def test_slurm_says_why_it_is_skipped(repository, tmp_path):
     """And never touches a Slurm that is there."""
     (tmp_path / "slurm.conf").write_text("")
-    (tmp_path / "id").write_text("#!/bin/sh\necho 1000\n")
-    (tmp_path / "id").chmod(0o755)
-    environment = {**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
-    environment.pop("SLURM_CONF", None)
-    if why == "a Slurm of its own":
-        environment["SLURM_CONF"] = str(tmp_path / "slurm.conf")
+    environment = {**os.environ, "SLURM_CONF": str(tmp_path / "slurm.conf")}
     command = [repository / ".ci/slurm", "touch", tmp_path / "ran"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("skipped: ")
-    assert done.stdout.count("\n") == 1
-    assert why in done.stdout or "a Slurm of its own" in done.stdout
+    assert re.fullmatch("skipped: .*a Slurm of its own.*\n", done.stdout)
     assert not (tmp_path / "ran").exists()
