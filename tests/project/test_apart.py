@@ -70,23 +70,6 @@ def test_a_job_is_told_where_its_files_are(tmp_path):
             assert options["--prepared"].endswith("data/prepared/van_der_pol-none.npz")
 
 
-@STORED
-@pytest.mark.long
-def test_an_experiment_is_made_in_a_storage(tmp_path):
-    """On one machine, which has copies of files in use only."""
-    folder, store = project(tmp_path / "project", little={}), tmp_path / "store"
-    words = stored(store, "--cores", "1", "--shared-fs-usage", "none")
-    call(folder, "snakemake", *words)
-    made = {path.name for path in (store / "results/smoke/little").rglob("*") if path.is_file()}
-    assert {"trace.parquet", "params.npz", "timing.parquet", "ends.csv", "curves.svg", "claims.csv"} <= made
-    assert [path.name for path in (folder / "results").iterdir()] == ["README.md"]
-    assert not list((folder / ".snakemake/storage").rglob("trace.parquet"))
-    done = commands.snakemake(folder, "-n", *words)
-    assert "Nothing to be done" in done.stdout + done.stderr
-    call(folder, "snakemake", "--report", "report.html", *words)
-    assert r"class=\"headline\"><?xml" in (folder / "report.html").read_text()
-
-
 def test_a_folder_for_checkpoints(tmp_path):
     """It is named in params.yaml; only jobs that resume are told."""
     folder = project(tmp_path, points=POINTS)

@@ -91,15 +91,6 @@ def test_additive_errors_at_shared_points():
     assert (inside < 0.97).all(), inside
 
 
-def test_additive_sees_row_sums_alone():
-    samples = normal(quadratic, 3, (9, 14))
-    related, unrelated = [[0.5, 0.5], [0.5, -2.5]], [[1.0, 0.0], [0.0, -2.0]]
-    found = run(additive(B=related), samples)
-    np.testing.assert_allclose(found.value, [[3, 4]] * 3, rtol=1e-12)
-    np.testing.assert_allclose(run(additive(B=unrelated), samples).value, found.value, rtol=1e-12)
-    assert np.abs(run(additive(), samples).value - [3, 4]).max() > 0.1
-
-
 def test_additive_learns_scales():
     samples = normal(quadratic, 3, (9, 14))
     found = run(additive(row_scale="learnt"), samples)

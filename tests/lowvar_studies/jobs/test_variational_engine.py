@@ -2,17 +2,13 @@
 
 import importlib
 
-import jax
 import numpy as np
 import pandas as pd
 import pytest
 import yaml
 
 from lowvar.core import loop
-from lowvar.core.gaussian import GAUSSIAN
-from lowvar.core.keys import named_key
 from lowvar.errors import UserError
-from lowvar.vi.batches import BATCHES, Plan, sampler
 from lowvar.vi.run import engine
 from lowvar.vi.run.settings import Method, Settings
 from lowvar_studies.datasets.prepare import prepare
@@ -35,11 +31,10 @@ def build(method="joint", backend="jax", options=None, **settings):
     return engine.build(problem(backend), spec, Settings(**{**SETTINGS, **settings}), seed=0, name="small")
 
 
-def split(monkeypatch, *, singles):
-    """No noise is held ahead any more; with ``singles`` no table is read by several runs at once either."""
+def split(monkeypatch):
+    """No noise is held ahead any more, and no table is read by several runs at once."""
     monkeypatch.setattr(SAMPLER, "_HELD", 0)
-    if singles:
-        monkeypatch.setattr(engine, "_READ", 0)
+    monkeypatch.setattr(engine, "_READ", 0)
 
 
 def same(found, expected, rtol=1e-12):
@@ -54,18 +49,20 @@ def same(found, expected, rtol=1e-12):
 
 
 @pytest.mark.parametrize(
-    ("method", "backend"),
+    ("method", "backend", "noise"),
     [
-        ("joint", "jax"),
-        *(pytest.param(*one, marks=pytest.mark.long) for one in (("joint_glm", "jax"), ("joint", "torch"))),
+        ("joint", "jax", "antithetic"),
+        pytest.param("joint_glm", "jax", "rqmc", marks=pytest.mark.long),
+        pytest.param("joint", "torch", "iid", marks=pytest.mark.long),
     ],
 )
-def test_runs_in_parts_are_the_same_runs(monkeypatch, method, backend):
-    size = {"batch_size": 12} if backend == "torch" else {}
+def test_runs_in_parts_are_the_same_runs(monkeypatch, method, backend, noise):
+    """Their noise is drawn batch by batch, in place of an epoch ahead."""
+    size = {"noise": noise, "particles": 2} | ({"batch_size": 12} if backend == "torch" else {})
     whole = build(method, backend, **size)
     assert whole.parts == [(slice(0, 2), slice(0, 2))]
     expected = loop.complete(whole)
-    split(monkeypatch, singles=True)
+    split(monkeypatch)
     parts = build(method, backend, **size)
     # a part for each run where a table is read, for each repetition where none is
     assert len(parts.parts) == (4 if method == "joint" else 2)
@@ -73,30 +70,6 @@ def test_runs_in_parts_are_the_same_runs(monkeypatch, method, backend):
     same(found, expected)
     if backend == "torch":
         same(found, loop.complete(build(method, **size)), rtol=1e-9)
-
-
-@pytest.mark.parametrize(
-    ("batches", "eps"),
-    [
-        ("reshuffled", "rqmc"),
-        *(
-            pytest.param(*one, marks=pytest.mark.long)
-            for one in (("reshuffled", "iid"), ("fixed", "antithetic"), ("iid", "orthogonal"))
-        ),
-    ],
-)
-def test_noise_drawn_batch_by_batch_is_that_of_the_epoch(batches, eps):
-    draw = sampler(BATCHES[batches](N, 6), GAUSSIAN[eps](2), DIM, np.float64)
-    key = named_key(0, eps, batches)
-    whole, plan, drawn_now = jax.jit(draw.epoch)(key), jax.jit(draw.plan)(key), jax.jit(draw.drawn)
-    assert isinstance(plan, Plan)
-    for t in (0, draw.batches.steps - 1):
-        drawn = drawn_now(jax.tree.map(lambda leaf, t=t: leaf[t], plan))
-        for name, value in drawn._asdict().items():
-            # the same random bits; what is made of them may round differently in a batch of another shape
-            tolerance = 1e-13 if name == "eps" else 0
-            np.testing.assert_allclose(value, getattr(whole, name)[t], rtol=0, atol=tolerance, err_msg=name)
-    assert draw.drawn(whole) is whole
 
 
 # --- tables and memory -------------------------------------------------------------------------------------------
@@ -149,7 +122,7 @@ class Cut(Exception):
 
 @pytest.mark.parametrize("backend", ["jax", pytest.param("torch", marks=pytest.mark.long)])
 def test_a_run_in_parts_goes_on_from_its_checkpoint(monkeypatch, tmp_path, backend):
-    split(monkeypatch, singles=True)
+    split(monkeypatch)
     path, runs = tmp_path / "checkpoint.npz", build("joint", backend, batch_size=12)
     assert len(runs.parts) == 4
     expected = loop.complete(runs)
