@@ -27,10 +27,8 @@ def write(folder, name, **changes):
     path.write_text(yaml.safe_dump({"name": name, "title": name, **SMALL, **changes}))
 
 
-@pytest.fixture(scope="module")
-def copy(tmp_path_factory):
+def copied(folder):
     """The workflow in a folder of its own, with two small experiments besides its own."""
-    folder = tmp_path_factory.mktemp("workflow")
     for name in ("workflow", "profiles"):
         shutil.copytree(ROOT / name, folder / name)
     for name in ("Snakefile", "params.yaml"):
@@ -38,6 +36,12 @@ def copy(tmp_path_factory):
     write(folder, "first", methods={"naive": None, "joint": None})
     write(folder, "second", methods={"naive": None})
     return folder
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory):
+    """A copy in which nothing is made."""
+    return copied(tmp_path_factory.mktemp("workflow"))
 
 
 def dry(folder, *arguments):
@@ -53,10 +57,11 @@ def planned(copy):
 
 
 @pytest.fixture(scope="module")
-def built(copy):
+def built(tmp_path_factory):
     """What Snakemake takes for made: one of each job of the first experiment, the runs of the second; empty files."""
     from lowvar_studies.jobs.study import Study
 
+    copy = copied(tmp_path_factory.mktemp("built"))
     paths = [copy / "data/prepared/breast_cancer-minmax.npz"]
     for name in ("first", "second"):
         study = Study.load(copy / f"workflow/experiments/{name}.yaml", "quick", copy / f"results/quick/{name}")
@@ -152,11 +157,10 @@ RANGE = {"step_size": {"low": 1.0e-5, "high": 1.0e-3}}
 
 
 @pytest.fixture
-def tuned(copy):
-    """An experiment of two methods, one of which is tuned first."""
-    write(copy, "tuned", methods={"naive": {"tune": RANGE}, "joint": None}, tuning={"trials": 2})
-    yield copy
-    (copy / "workflow/experiments/tuned.yaml").unlink()
+def tuned(tmp_path):
+    """A copy with an experiment of two methods, one of which is tuned first."""
+    write(copied(tmp_path), "tuned", methods={"naive": {"tune": RANGE}, "joint": None}, tuning={"trials": 2})
+    return tmp_path
 
 
 @pytest.mark.long
