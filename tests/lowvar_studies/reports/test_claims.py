@@ -40,7 +40,6 @@ def verdict(monkeypatch, judge):
         ({"at_least": 1}, 1, (1, 2), (0.9, 1), (0.5, 0.9)),
         ({"above": -0.2, "below": 0.2}, NAN, (-0.1, 0.1), (-0.3, 0.1), (0.3, 0.4)),
         ({"published": 100, "tolerance": 0.1}, 100, (95, 105), (85, 105), (111, 130)),
-        ({"published": 100, "tolerance": 0.1}, 100, (90, 110), (105, 120), (10, 89)),
         ({"published": -100, "tolerance": 0.1}, -100, (-105, -95), (-105, -85), (1, 2)),
         ({"published": 72.89, "plus_minus": 0.02}, 72.89, (72.88, 72.9), (72.8, 72.9), (72.92, 73)),
         ({"published": "4e2"}, 400, (400, 400), (399, 401), (401, 402)),
@@ -180,20 +179,13 @@ RATIO = {"effect": "measured_ratio", "problem": "p", "method": "m", "of": "varia
         ({"effect": "varianc"}, "claim 1 'a': unknown effect 'varianc': did you mean 'variance'"),
         ({}, "key 'effect' is missing"),
         (ERROR | {"metod": "m", "published": 1}, "claim 1 'a': test: unknown key 'metod': did you mean 'method'"),
-        (ERROR | {"publishd": 1}, "did you mean 'published'"),
         (ERROR, "a bound is missing"),
         (ERROR | {"below": 1, "at_most": 1}, "at most one upper and one lower bound"),
         (ERROR | {"below": 1, "published_se": 1}, "belong to a published value"),
         (ERROR | {"published": 1, "published_se": "theirs"}, "published_se"),
-        (ERROR | {"published": 1, "tolerance": -1}, "tolerance"),
         (ERROR | {"published": 1, "detectable": 1}, "detectable belongs to published_se, or to a single bound"),
-        (ERROR | {"below": 2, "above": 1, "detectable": 1}, "detectable belongs to"),
-        (ERROR | {"below": 2, "detectable": 0}, "detectable"),
         (RATIO | {"below": 1, "interval": "ranks"}, "did you mean 'rank'"),
         (ERROR | {"published": 1, "sizes": True}, "sizes = True"),
-        (RATIO | {"effect": "difference", "of": "elbo", "others": [], "above": 1}, "others"),
-        (ERROR | {"effect": "coverage", "task": None, "below": 1}, "task"),
-        (RATIO | {"of": "varianc", "below": 1}, "did you mean 'variance'"),
         ({"effect": "evaluation_ratio", "problem": "p", "method": "m", "below": 1}, "key 'others' is missing"),
     ],
 )
@@ -217,25 +209,20 @@ def test_comparisons_over_pairs():
     ratio = compare(np.log(fine * shift), np.log(fine), "geometric")
     assert interval(ratio) == pytest.approx(np.exp(mean_interval(np.log(shift))), rel=1e-12)
     half = compare(fine, 2 * fine.iloc[:4], "means")  # over the four that both have
-    assert (half.value, half.pairs) == (0.5, 4)
-    assert np.isnan([half.low, half.high]).all()
+    assert (half.value, half.pairs, np.isnan(half.low)) == (0.5, 4, True)
     assert interval(compare(fine, 2 * fine, "means")) == pytest.approx((0.5, 0.5, 0.5))
     assert compare(fine, 0 * fine, "means").value == np.inf
 
 
-@pytest.mark.parametrize("how", ["geometric", "means"])
 @pytest.mark.parametrize("bad", [np.inf, np.nan])
-def test_a_ratio_with_a_lost_repetition_is_infinite_or_0(how, bad):
+def test_a_lost_repetition_makes_a_ratio_infinite_or_0_and_a_difference_unknown(bad):
     fine, lost = pd.Series([1.0, 2, 1, 2, 1, 3]), pd.Series([1.0, bad, 1, 1, 1, 1])
-    assert interval(compare(lost, fine, how)) == (np.inf,) * 3
-    assert interval(compare(fine, lost, how)) == (0.0,) * 3
-    assert np.isnan(interval(compare(lost, lost, how))).all()
-
-
-def test_a_difference_with_a_lost_repetition_is_unknown():
-    fine, lost = pd.Series([1.0, 2, 1]), pd.Series([1.0, -np.inf, 1])
-    assert np.isnan(interval(compare(lost, fine, "difference"))).all()
-    assert np.isnan(interval(compare(fine, fine.set_axis([7, 8, 9]), "difference"))).all()
+    for how in ("geometric", "means"):
+        assert interval(compare(lost, fine, how)) == (np.inf,) * 3
+        assert interval(compare(fine, lost, how)) == (0.0,) * 3
+        assert np.isnan(interval(compare(lost, lost, how))).all()
+    for a, b in ((-lost, fine), (fine, fine.set_axis(range(7, 13)))):
+        assert np.isnan(interval(compare(a, b, "difference"))).all()
 
 
 def test_effects_have_one_name_each_and_typed_arguments():

@@ -10,7 +10,7 @@ from lowvar_studies.jobs.load import FAMILIES
 
 DEFAULTS = {"backend": "jax", "status": "ok", "noise": "iid", "repetitions": 6, "particles": 1, "batch_size": 5, "dim": 100,
             "optimum": 0.0, "diverged": 0, "failed": 0, "unresolved": 0, "derived": False, "truth_error": 0.0}  # fmt: skip
-TYPES = {"float64": 1.0, "int64": 1, "bool": True, "string": ""}
+TYPES = {"float64": 1.0, "int64": 1, "bool": True, "string": "some"}
 
 
 def table(family, name, axes, **values):
@@ -91,6 +91,7 @@ def convergence(
         "variational", name, axes, iteration=lambda frame: 42 * frame["epoch"], repetitions=10, diverged=lost,
         gap_mean=gap, elbo_mean=lambda frame: optimum - frame["gap_mean"],
         passes=lambda frame: frame["epoch"] * frame["method"].map(cost).astype(float),
+        oracles=lambda frame: (208 * frame["passes"]).astype(int),
         seconds=lambda frame: 0.02 * frame["passes"],
     )  # fmt: skip
     return with_envelope(found)
