@@ -7,10 +7,11 @@ beside this file; its ``family.py`` lists the declarations. Files, the workflow'
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -93,7 +94,7 @@ class Table:
     """A table of a family.
 
     Attributes:
-        name: of its files, and in ``Figure.table`` and claims.
+        name: of its files, and in claims.
         about: the meaning of a row, the selection of rows, and the definition of statistics.
         columns: in the order of the file.
         make: ``make(gathered) -> Frame or rows``; ``gathered[name]`` is another table, ``gathered.traces`` and the like
@@ -150,13 +151,30 @@ def names_of(tables: tuple[Table, ...], experiment: Any, *, timed: bool = False)
     return tuple(one.name for one in tables if one.kept and one.timed == timed and one.when(experiment))
 
 
+def require(table: Frame, columns: Iterable[str], what: str) -> None:
+    """Raises UserError unless ``table`` has all ``columns`` and at least one row.
+
+    Args:
+        table: the figure's table.
+        columns: those that it should have.
+        what: the table's name, for the message.
+    """
+    missing = [name for name in columns if name not in table.columns]
+    if missing:
+        near = difflib.get_close_matches(missing[0], [str(name) for name in table.columns], n=1, cutoff=0.7)
+        hint = f" (did you mean {near[0]!r}?)" if near else ""
+        raise UserError(f"{what} table: no column {', '.join(map(repr, missing))}{hint}; see: lowvar schema --page")
+    if not len(table):
+        raise UserError(f"{what} table: no rows, so there is nothing to draw")
+
+
 @dataclass(frozen=True)
 class Figure:
     """A figure of a family.
 
     Attributes:
         name: of its files.
-        table: name of its table.
+        source: its table.
         select: ``select(table, **options) -> rows``: the rows to draw, which are saved beside the picture.
         draw: ``draw(rows, **options) -> matplotlib.figure.Figure``, from these rows only.
         caption: for the report.
@@ -167,7 +185,7 @@ class Figure:
     """
 
     name: str
-    table: str
+    source: Table
     select: Callable[..., Frame]
     draw: Callable[..., Any]
     caption: str
@@ -175,6 +193,11 @@ class Figure:
     when: Callable[[Any], bool] = always
     options: Mapping[str, Any] = field(default_factory=dict)
     settings: Callable[[Any], Mapping[str, Any]] = lambda experiment: {}
+
+    @property
+    def table(self) -> str:
+        """The name of its table."""
+        return self.source.name
 
     def picture(self, table: Frame, stem: str | os.PathLike, **options: Any) -> list[Path]:
         """Draws and saves the figure and its rows; returns the paths of the svg, the png and the csv.
@@ -206,6 +229,7 @@ class Figure:
         known = dict.fromkeys([*_keywords(self.select), *_keywords(self.draw)])
         for option in options:
             check_known("option", option, known, where=f"figure {self.name}")
+        require(table, [one.name for one in self.source.columns if not one.perhaps], self.table)
         return self.select(table, **self._of(self.select, options))
 
     def _of(self, function, options):
