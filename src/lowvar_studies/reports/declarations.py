@@ -19,6 +19,12 @@ from typing import Any, TypeAlias
 from lowvar.errors import UserError, check_known
 
 Frame: TypeAlias = Any  # a pandas.DataFrame, whose types are too loose to check
+KEYS = ["problem", "method", "backend"]  # of a run
+RUN = """
+problem | string | | the experiment's name for the problem
+method | string | | the experiment's name for the method
+backend | string | | `jax` or `torch`; `jax` for searches of other libraries
+"""
 
 
 def always(experiment: Any) -> bool:

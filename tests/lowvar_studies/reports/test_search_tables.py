@@ -7,10 +7,10 @@ import pandas as pd
 import pytest
 
 from lowvar.core.intervals import median_interval
+from lowvar_studies.reports.declarations import KEYS
 from lowvar_studies.reports.search import progress as A
 from lowvar_studies.reports.search import rates
 from lowvar_studies.reports.search.family import metrics
-from lowvar_studies.reports.search.gathering import KEYS
 
 INF = np.inf
 OPTIMA, DIMS = {"p": 1.0, "q": 1.0, "policy": None}, {"p": 10, "q": 10, "policy": 4}

@@ -2,14 +2,7 @@
 
 import numpy as np
 
-from lowvar_studies.reports.declarations import Table, columns
-
-KEYS = ["problem", "method", "backend"]
-RUN = """
-problem | string | | the experiment's name for the problem
-method | string | | the experiment's name for the method
-backend | string | | `jax` or `torch`; `jax` for all peers
-"""
+from lowvar_studies.reports.declarations import RUN, Table, columns
 
 
 def problems(gathered):
