@@ -7,8 +7,6 @@ import pandas as pd
 import pytest
 
 from lowvar.core import backend as backends
-from lowvar.core.gaussian import GAUSSIAN
-from lowvar.search.gradients import gaussian
 from lowvar.search.problem import BlackBoxProblem, Domain
 from lowvar_studies.reports.search import variance as S
 from lowvar_studies.reports.search.gathering import DECOMPOSITION
@@ -97,50 +95,6 @@ def test_quadratic_function_about_its_optimum(quadratic):
     squared = (second - 4 * H @ H) * 0.5**4 / N  # of the gradient by sigma
     assert_within(cell(quadratic, scheme="iid", block="sigma", **at), squared, widest=0.5)
     assert_within(cell(quadratic, scheme="antithetic", block="sigma", **at), 2, "to_iid", widest=0.5)
-
-
-def both_parts(x):
-    return jnp.exp(x @ (A / 4)) + (x * x) @ H
-
-
-@pytest.fixture(scope="module")
-def mixed():
-    return S.search_variance(
-        black_box(both_parts), mean=np.full(D, 0.1), sigmas=[0.5], populations=[8], key=KEY, replicates=5000
-    )
-
-
-@pytest.mark.long  # the closed forms above have odd and even parts
-@pytest.mark.parametrize("block", S.BLOCKS)
-@pytest.mark.parametrize("scheme", list(GAUSSIAN))
-def test_odd_and_even_add_up(mixed, scheme, block):
-    for baseline in ("none", "mean", "centre"):
-        at = {"scheme": scheme, "block": block, "baseline": baseline}
-        total, odd, even = (cell(mixed, source=source, **at) for source in S.SOURCES)
-        if scheme == "antithetic":  # one part is gone, exactly
-            assert min(odd.variance, even.variance) == 0
-            assert max(odd.variance, even.variance) == pytest.approx(total.variance)
-        np.testing.assert_allclose(total.variance, odd.variance + even.variance, rtol=0.1)
-
-
-@pytest.mark.long
-def test_the_estimate_is_the_librarys(mixed):
-    """The total is the variance of what a solver would be given."""
-
-    @jax.jit
-    def estimates(keys):
-        def one(key):
-            z = GAUSSIAN["orthogonal"](8).draw(key, D, jnp.float64)
-            f = both_parts(0.1 + 0.5 * z)
-            g = gaussian(backends.get("jax"), "mean", normalise=False).estimate(z, f)
-            return g.mean, g.diagonal(z)
-
-        return jax.vmap(one)(keys)
-
-    found = estimates(jax.random.split(jax.random.key(9), 5000))
-    for block, sample in zip(S.BLOCKS, found, strict=True):
-        row = cell(mixed, scheme="orthogonal", baseline="mean", block=block, source="total")
-        assert_within(row, float(jnp.var(sample, 0).sum()), widest=0.5)
 
 
 @pytest.mark.long

@@ -354,33 +354,30 @@ def epochs():
     return table("integral", "epochs", axes, mae=lambda frame: 0.03 + 0.1 * np.exp(-10 * frame["part"]))
 
 
-# the tables that figures are drawn from, and a column that each needs
+# the tables that figures are drawn from
 TABLES = {
-    **{("variational", name): (decomposition, "variance") for name in ("shares", "along", "split_along")},
-    **{("variational", name): (convergence, "gap_mean") for name in ("convergence", "iterations", "steps", "work")},
-    **{("variational", name): (diagnostics, "mean") for name in ("variance", "snr", "particles", "test", "rates")},
-    **{
-        ("variational", name): (functools.partial(convergence, name="seconds"), "seconds")
-        for name in ("cost", "seconds")
-    },
-    ("variational", "schemes"): (schemes, "to_iid"),
-    ("variational", "sizes"): (fractions, "fraction"),
-    ("variational", "sensitivity"): (sensitivity, "below"),
-    ("search", "effort"): (targets, "reached"),
-    ("search", "curves"): (curves, "f_median"),
-    ("search", "profiles"): (functools.partial(profiles, "profiles", "mean", ("all", "ellipsoid", "levy")), "share"),
-    ("search", "groups"): (functools.partial(profiles, "groups", "best", ("all", "smooth")), "share"),
-    ("search", "scaling"): (scaling, "dim"),
-    ("search", "rates"): (regret, "gap_mean"),
-    ("search", "gradients"): (gradients, "to_iid"),
-    ("search", "seconds"): (functools.partial(curves, name="seconds"), "seconds"),
-    ("integral", "errors"): (errors, "mae"),
-    ("integral", "boxes"): (estimates, "error"),
-    ("integral", "split"): (split, "bias2"),
-    ("integral", "fits"): (fits, "fitted"),
-    ("integral", "stein_kernels"): (kernels, "kernel"),
-    ("integral", "epochs"): (epochs, "part"),
-    ("integral", "power_scores"): (scores, "temperature"),
-    ("integral", "predictive"): (predictive, "observed"),
-    ("integral", "seconds"): (seconds, "seconds_per_repetition"),
+    **{("variational", name): decomposition for name in ("shares", "along", "split_along")},
+    **{("variational", name): convergence for name in ("convergence", "iterations", "steps", "work")},
+    **{("variational", name): diagnostics for name in ("variance", "snr", "particles", "test", "rates")},
+    **{("variational", name): functools.partial(convergence, name="seconds") for name in ("cost", "seconds")},
+    ("variational", "schemes"): schemes,
+    ("variational", "sizes"): fractions,
+    ("variational", "sensitivity"): sensitivity,
+    ("search", "effort"): targets,
+    ("search", "curves"): curves,
+    ("search", "profiles"): functools.partial(profiles, "profiles", "mean", ("all", "ellipsoid", "levy")),
+    ("search", "groups"): functools.partial(profiles, "groups", "best", ("all", "smooth")),
+    ("search", "scaling"): scaling,
+    ("search", "rates"): regret,
+    ("search", "gradients"): gradients,
+    ("search", "seconds"): functools.partial(curves, name="seconds"),
+    ("integral", "errors"): errors,
+    ("integral", "boxes"): estimates,
+    ("integral", "split"): split,
+    ("integral", "fits"): fits,
+    ("integral", "stein_kernels"): kernels,
+    ("integral", "epochs"): epochs,
+    ("integral", "power_scores"): scores,
+    ("integral", "predictive"): predictive,
+    ("integral", "seconds"): seconds,
 }

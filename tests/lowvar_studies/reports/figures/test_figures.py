@@ -49,7 +49,7 @@ LINES = [  # family, figure, panel, label of the line, its rows, their columns a
 @functools.cache
 def small(family, name):
     """A figure of its small table."""
-    return draw(family, name, synthetic.TABLES[family, name][0]())
+    return draw(family, name, synthetic.TABLES[family, name]())
 
 
 def column(rows, name):
