@@ -6,7 +6,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lowvar.core.intervals import median_interval
 from lowvar_studies.reports.declarations import KEYS
 from lowvar_studies.reports.search import progress as A
 from lowvar_studies.reports.search import rates
@@ -83,12 +82,6 @@ def test_targets_medians_intervals_and_expected_running_time():
     assert hard["share_high"] == pytest.approx(0.7551, abs=1e-4)
     none = A.targets(t, hits({1.0: [INF] * 8}), OPTIMA, DIMS).iloc[0]
     assert (none["ert"], none["share_high"]) == (INF, pytest.approx(0.3694, abs=1e-4))
-
-
-@pytest.mark.parametrize(("n", "rank"), [(5, None), (6, 1), (8, 1), (9, 2), (20, 6)])
-def test_median_interval_is_as_short_as_binomials_allow(n, rank):
-    low, high = median_interval(np.arange(1.0, n + 1))
-    np.testing.assert_equal((low, high), (np.nan, np.nan) if rank is None else (rank, n + 1 - rank))
 
 
 def test_ends_are_of_every_repetition():

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from lowvar.core import backend as backends
+from lowvar.core.intervals import ratio_of_means
 from lowvar.search.problem import BlackBoxProblem, Domain
 from lowvar_studies.reports.search import variance as S
 from lowvar_studies.reports.search.gathering import DECOMPOSITION
@@ -111,7 +112,7 @@ def test_intervals_cover():
     inside = dict.fromkeys(exact, 0)
     for r in range(count):
         for name, other in (("variance", np.ones(batches)), ("to_iid", iid[r])):
-            _, low, high = S.ratio_of_means(orthogonal[r], other)
+            _, low, high = ratio_of_means([(1, orthogonal[r]), (-1, other)])
             inside[name] += low < exact[name] < high
     assert min(inside.values()) >= 178  # of binomial(200, 0.95): 1e-3
 

@@ -36,7 +36,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lowvar.core.gaussian import GAUSSIAN
-from lowvar.core.intervals import mean_interval
+from lowvar.core.intervals import ratio_of_means
 from lowvar.search.gradients import BASELINES, gaussian
 
 BLOCKS = ("mu", "sigma")
@@ -97,32 +97,18 @@ def search_variance(
                 rows.append(
                     {"problem": problem.name, "dim": problem.dim, "sigma": float(sigma), "population": population,
                      "scheme": scheme, "baseline": baselines[at[0]], "block": BLOCKS[at[1]], "source": SOURCES[at[2]],
-                     **_named(ratio_of_means(sample, np.ones_like(sample)), "variance", "low", "high"),
-                     **_named((np.nan,) * 3 if iid is None else ratio_of_means(sample, _clean(iid[0][:, s, *at], dust)),
+                     **_named(_ratio(sample, np.ones_like(sample)), "variance", "low", "high"),
+                     **_named((np.nan,) * 3 if iid is None else _ratio(sample, _clean(iid[0][:, s, *at], dust)),
                               "to_iid", "to_iid_low", "to_iid_high")}
                 )  # fmt: skip
     return pd.DataFrame(rows)
 
 
-def ratio_of_means(numerator, denominator) -> tuple[float, float, float]:
-    """The ratio of two means over the same batches, and the 95 % jackknife interval of its logarithm.
-
-    Args:
-        numerator: independent nonnegative values, one per batch.
-        denominator: the same, paired with ``numerator``.
-
-    >>> [round(v, 3) for v in ratio_of_means([1.0, 2.0, 3.0], [1.0, 1.0, 1.0])]
-    [2.0, 0.56, 7.138]
-    """
-    a, b = np.asarray(numerator, float), np.asarray(denominator, float)
-    if b.sum() == 0:
-        return np.nan, np.nan, np.nan
-    if a.sum() == 0:
+def _ratio(numerator, denominator) -> tuple[float, float, float]:
+    """``ratio_of_means`` of values over the same batches; 0 where nothing varies."""
+    if denominator.any() and not numerator.any():
         return 0.0, 0.0, 0.0
-    count, value, left_out = len(a), a.sum() / b.sum(), (a.sum() - a) / (b.sum() - b)
-    _, low, high = mean_interval(count * np.log(value) - (count - 1) * np.log(left_out))
-    half = (high - low) / 2
-    return float(value), float(value * np.exp(-half)), float(value * np.exp(half))
+    return ratio_of_means([(1, numerator), (-1, denominator)])
 
 
 def _cell(problem, scheme, population, baselines, each, spreads):
