@@ -18,7 +18,6 @@ from lowvar.errors import UserError, check_known
 
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(gt=0)]
-Share = Annotated[float, Field(gt=0, le=1)]
 Rivals = Annotated[tuple[str, ...], Field(min_length=1)]
 Interval = Literal["t", "rank"]
 

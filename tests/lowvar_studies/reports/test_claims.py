@@ -6,8 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
+from scipy.stats import binom
 
-from lowvar.core.intervals import mean_interval
+from lowvar.core.intervals import mean_interval, share_interval
 from lowvar.errors import UserError
 from lowvar_studies.jobs.load import FAMILIES
 from lowvar_studies.jobs.study import Study
@@ -139,14 +140,16 @@ def test_a_bound_that_is_a_hypothesis(verdict, interval, bounds, expected):
         pytest.param(1000, 0.02, True, marks=pytest.mark.long),
     ],
 )
-def test_intervals_that_promise_95_percent_are_held_to_it(verdict, n, detectable, holds):
+def test_intervals_that_promise_95_percent_are_held_to_it(monkeypatch, n, detectable, holds):
     """The verdict over the binomial law of coverage: true intervals rarely fail; short ones do, if it can be seen."""
-    from scipy.stats import binom
 
-    from lowvar.core.intervals import share_interval
+    def covered(tables, k: int):
+        return Effect(k / n, *(float(end) for end in share_interval(k, n)))
 
-    each = [verdict(Effect(k / n, *(float(end) for end in share_interval(k, n))), at_least=0.95, detectable=detectable)
-            ["verdict"] for k in range(n + 1)]  # fmt: skip
+    monkeypatch.setitem(C.EFFECTS, "covered", covered)
+    test = {"effect": "covered", "at_least": 0.95, "detectable": detectable}
+    stated = [{"id": str(k), "statement": "s", "source": "t", "test": test | {"k": k}} for k in range(n + 1)]
+    each = C.judge(map(C.parse, stated), {})["verdict"]
 
     def probability(word, coverage):
         return sum(binom.pmf(k, n, coverage) for k, found in enumerate(each) if found == word)
