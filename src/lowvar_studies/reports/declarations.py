@@ -7,11 +7,10 @@ beside this file; its ``family.py`` lists the declarations. Files, the workflow'
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -157,23 +156,6 @@ def names_of(tables: tuple[Table, ...], experiment: Any, *, timed: bool = False)
     return tuple(one.name for one in tables if one.kept and one.timed == timed and one.when(experiment))
 
 
-def require(table: Frame, columns: Iterable[str], what: str) -> None:
-    """Raises UserError unless ``table`` has all ``columns`` and at least one row.
-
-    Args:
-        table: the figure's table.
-        columns: those that it should have.
-        what: the table's name, for the message.
-    """
-    missing = [name for name in columns if name not in table.columns]
-    if missing:
-        near = difflib.get_close_matches(missing[0], [str(name) for name in table.columns], n=1, cutoff=0.7)
-        hint = f" (did you mean {near[0]!r}?)" if near else ""
-        raise UserError(f"{what} table: no column {', '.join(map(repr, missing))}{hint}; see: lowvar schema --page")
-    if not len(table):
-        raise UserError(f"{what} table: no rows, so there is nothing to draw")
-
-
 @dataclass(frozen=True)
 class Figure:
     """A figure of a family.
@@ -235,7 +217,9 @@ class Figure:
         known = dict.fromkeys([*_keywords(self.select), *_keywords(self.draw)])
         for option in options:
             check_known("option", option, known, where=f"figure {self.name}")
-        require(table, [one.name for one in self.source.columns if not one.perhaps], self.table)
+        where = f"the table {self.table!r}"
+        if not len(believed(table, self.source.columns, {}, where)):
+            raise UserError(f"{where} has no rows, so there is nothing to draw")
         return self.select(table, **self._of(self.select, options))
 
     def _of(self, function, options):

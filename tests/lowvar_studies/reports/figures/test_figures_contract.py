@@ -109,7 +109,7 @@ def number(text):
 
 def test_missing_columns_empty_tables_and_unknown_options_are_the_users_error():
     table = synthetic.decomposition()
-    with pytest.raises(UserError, match="no column 'variance'"):
+    with pytest.raises(UserError, match="lacks the column 'variance'"):
         SHARES.rows(table.drop(columns="variance"))
     with pytest.raises(UserError, match="no rows"):
         SHARES.rows(table.iloc[:0])
