@@ -69,13 +69,20 @@ def numbers(rows: Frame, *columns: str) -> list[np.ndarray]:
     return [rows[column].to_numpy(float) for column in columns]
 
 
-def log_slope(x: Any, y: Any) -> float:
-    """The least-squares slope of log ``y`` against log ``x``, where ``y`` is positive and finite; NaN for one ``x``."""
-    x, y = np.asarray(x, float), np.asarray(y, float)
-    used = np.isfinite(y) & (y > 0)
-    if len(np.unique(x[used])) < 2:
-        return float("nan")
-    return float(np.polyfit(np.log(x[used]), np.log(y[used]), 1)[0])
+def log_slopes(rows: Frame, by: list[str], x: str, y: str) -> list[float]:
+    """For each row, the slope of log ``y`` against log ``x`` in its group, by least squares.
+
+    Values that are not positive and finite are left out; the slope is NaN for fewer than two ``x``.
+    """
+
+    def slope(group: Frame) -> float:
+        group = positive(group, y)
+        if group[x].nunique() < 2:
+            return float("nan")
+        return float(np.polyfit(np.log(group[x].to_numpy(float)), np.log(group[y].to_numpy(float)), 1)[0])
+
+    found = {key: slope(group) for key, group in rows.groupby(by, sort=False)}
+    return [found[key] for key in zip(*(rows[name] for name in by), strict=True)]
 
 
 def finite(values: Any) -> np.ndarray:

@@ -14,7 +14,7 @@ from lowvar.errors import UserError
 from lowvar_studies.jobs.search.spec import TARGET
 from lowvar_studies.reports.declarations import Figure, Frame
 from lowvar_studies.reports.drawing import charts
-from lowvar_studies.reports.drawing.rows import by_hue, log_slope, one_backend, problems
+from lowvar_studies.reports.drawing.rows import by_hue, log_slopes, one_backend, problems
 from lowvar_studies.reports.drawing.style import searchers
 from lowvar_studies.reports.search import progress as tables
 from lowvar_studies.reports.search.gathering import solved
@@ -122,12 +122,7 @@ def select_dims(targets: Frame, target: float = TARGET) -> Frame:
     rows = rows[several].sort_values("dim", kind="stable").reset_index(drop=True)
     if not len(rows):
         raise UserError("targets table: no function in several dimensions; name their problems function_dim")
-    slopes = {
-        key: log_slope(group["dim"], group["evaluations_median"])
-        for key, group in rows.groupby(["function", "method", "backend"], sort=False)
-    }
-    keys = zip(rows["function"], rows["method"], rows["backend"], strict=True)
-    return rows.assign(exponent=[slopes[key] for key in keys])
+    return rows.assign(exponent=log_slopes(rows, ["function", "method", "backend"], "dim", "evaluations_median"))
 
 
 @styled

@@ -8,7 +8,7 @@ from lowvar.core import drawing
 from lowvar.core.drawing import FAINT, INK, Axes, Picture, styled
 from lowvar_studies.reports.declarations import Figure, Frame
 from lowvar_studies.reports.drawing import charts
-from lowvar_studies.reports.drawing.rows import by_hue, log_slope, one_backend, part, positive
+from lowvar_studies.reports.drawing.rows import by_hue, log_slopes, one_backend, part, positive
 from lowvar_studies.reports.drawing.style import searchers
 from lowvar_studies.reports.search.rates import REGRET, fits
 
@@ -19,12 +19,8 @@ _MARKS = 6  # markers on a line
 def select(regret: Frame) -> Frame:
     """All errors, with ``slope``: of the log of the mean error against log generations, over the fitted ones."""
     rows = one_backend(regret)
-    slopes = {
-        key: log_slope(group["iteration"], group["gap_mean"])
-        for key, group in rows[rows["fitted"]].groupby(["problem", "method", "of"], sort=False)
-    }
-    keys = zip(rows["problem"], rows["method"], rows["of"], strict=True)
-    return rows.assign(slope=[slopes.get(key, np.nan) for key in keys])
+    fitted = rows.assign(gap_mean=rows["gap_mean"].where(rows["fitted"]))
+    return rows.assign(slope=log_slopes(fitted, ["problem", "method", "of"], "iteration", "gap_mean"))
 
 
 @styled
