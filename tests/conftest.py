@@ -35,9 +35,9 @@ LONGEST = (
     "test_workflow.py", "vi/test_estimators.py", "test_figures_contract.py", "test_docs.py", "test_fit.py",
     "test_api.py", "test_models.py", "test_example_package.py", "integrals/test_integrators.py", "test_auto.py",
     "test_local_latents.py", "test_torch_model.py", "test_fit_guides.py", "test_fit_memory.py", "test_fit_files.py",
-    "test_fit_ends.py", "test_fit_life.py", "test_fit_parameters.py", "search/test_search_solvers.py",
-    "test_resume.py", "test_search_engine.py", "test_minimize.py", "test_varying_particles.py", "test_tuning.py",
-    "test_cli.py", "test_readme.py", "test_integrate.py", "test_local_latent_fits.py", "test_minimize_loop.py",
+    "test_fit_ends.py", "test_fit_life.py", "search/test_search_solvers.py",
+    "test_kills.py", "test_search_engine.py", "test_minimize.py", "test_varying_particles.py", "test_tuning.py",
+    "test_cli.py", "test_pages.py", "test_integrate.py", "test_minimize_loop.py",
 )  # fmt: skip
 
 

@@ -1,11 +1,13 @@
 """Copies of the workflow with small experiments of their own, in git."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import commands
 import yaml
 
 ROOT = Path(__file__).parents[1]
@@ -55,6 +57,15 @@ def git(folder, *words):
     """As ``git WORDS`` in ``folder``."""
     who = ["-c", "user.email=a@b", "-c", "user.name=a", "-c", "advice.detachedHead=false"]
     return subprocess.run(["git", *who, *words], cwd=folder, check=True, capture_output=True, text=True).stdout
+
+
+def plan(folder, *words):
+    """How many jobs of each rule a dry run of Snakemake lists; none if there is nothing to be done."""
+    done = commands.snakemake(folder, "-n", *words)
+    said = done.stdout + done.stderr
+    assert done.returncode == 0, said
+    stats = said[said.find("Job stats:") :].split("\n\n")[0] if "Job stats:" in said else ""
+    return {rule: int(count) for rule, count in re.findall(r"^(\w+) +(\d+)$", stats, re.M) if rule != "total"}
 
 
 def call(folder, *command, code=0, path=(), **variables):

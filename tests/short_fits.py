@@ -45,5 +45,6 @@ def assert_equal(one, other):
 
 
 def _numbers(leaf):
-    """Those of a key of JAX too."""
-    return jax.random.key_data(leaf) if jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf
+    """Those of a key of JAX too; a tensor of PyTorch has its own."""
+    is_key = isinstance(leaf, jax.Array) and jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    return jax.random.key_data(leaf) if is_key else leaf

@@ -24,7 +24,8 @@ CLAIMS = {
 - id: published
   statement: a number
   source: ours
-  test: {effect: variance, problem: breast_cancer, method: naive, published: 1, tolerance: 0.1}
+  test: {effect: value, table: decomposition, column: variance, published: 1, tolerance: 0.1,
+         at: {problem: breast_cancer, method: naive, source: total, block: all, end: true}}
 - id: hidden
   statement: what falling keeps of its past is an error that fresh noise does not show
   source: ours

@@ -10,6 +10,7 @@ import optax
 import pytest
 
 import lowvar
+from lowvar import registry
 from lowvar.errors import UserError
 from lowvar.integrals.monte_carlo import monte_carlo
 from lowvar.registry import Registry, declares
@@ -18,6 +19,10 @@ from lowvar.vi.estimators.naive import naive
 from lowvar_studies.jobs.load import load_experiment
 
 DATA = {"x": np.random.default_rng(0).normal(size=40), "y": np.random.default_rng(1).normal(size=40)}
+
+
+def entry_point(name, value, distribution):
+    return SimpleNamespace(name=name, value=value, dist=SimpleNamespace(name=distribution))
 
 
 def line(x, y):
@@ -35,30 +40,17 @@ def test_fit_takes_an_estimator():
     mine, theirs = lowvar.fit(line, DATA, estimator=half, **short), lowvar.fit(line, DATA, estimator="naive", **short)
     np.testing.assert_array_equal(mine.params["slope_auto_loc"], theirs.params["slope_auto_loc"])
     assert mine.run.method.estimator == "half"
-    with pytest.raises(UserError, match="half: unknown option 'shar': did you mean 'share'"):
+    with pytest.raises(UserError, match=r"'shar'.*'share'"):
         lowvar.fit(line, DATA, estimator=half, shar=0.1, **short)
-    with pytest.raises(UserError, match="give a name, such as 'naive', 'module:function' or a function, not int"):
-        lowvar.fit(line, DATA, estimator=3, **short)
+    found = lowvar.decompose(line, DATA, estimators=["naive", half], batch_size=10, num_steps=40, replicates=8)
+    totals = found.table[(found.table["source"] == "total") & (found.table["block"] == "all")].set_index("method")
+    assert totals.loc["half", "variance"] == totals.loc["naive", "variance"]
 
 
 def test_fit_takes_any_optimizer_of_optax():
     short = {"num_steps": 200, "batch_size": 10, "khat_samples": 0, "progress": False, "estimator": "naive"}
     same, adam = (lowvar.fit(line, DATA, optimizer=o, **short) for o in (optax.adam(0.01), "adam"))
     np.testing.assert_allclose(same.params["slope_auto_loc"], adam.params["slope_auto_loc"], rtol=1e-12)
-    falling = optax.chain(optax.clip(1.0), optax.adamw(optax.exponential_decay(0.05, 50, 0.5)))
-    found = lowvar.fit(line, DATA, optimizer=falling, **short)
-    assert found.elbo["elbo"].iloc[-1] > found.elbo["elbo"].iloc[0]
-    assert "an optimizer of optax" in str(found)
-    with pytest.raises(UserError, match=r"step_size 0\.1: this optimizer has its own step size"):
-        lowvar.fit(line, DATA, optimizer=optax.sgd(0.1), step_size=0.1, **short)
-    with pytest.raises(UserError, match="optimizer: give 'adam' or 'sgd'"):
-        lowvar.fit(line, DATA, optimizer=0.1, **short)
-
-
-def test_decompose_takes_estimators():
-    found = lowvar.decompose(line, DATA, estimators=["naive", half], batch_size=10, num_steps=40, replicates=8)
-    totals = found.table[(found.table["source"] == "total") & (found.table["block"] == "all")].set_index("method")
-    assert totals.loc["half", "variance"] == totals.loc["naive", "variance"]
 
 
 def test_integrate_takes_an_integrator():
@@ -69,7 +61,7 @@ def test_integrate_takes_an_integrator():
 
     found = lowvar.integrate(x, -x, x**2, method=plain)
     assert (found.method, found.value[0]) == ("plain", np.mean(x**2))
-    with pytest.raises(UserError, match="plain: correlated 'no': it must be true or false"):
+    with pytest.raises(UserError, match="correlated 'no'"):
         lowvar.integrate(x, -x, x**2, method=plain, correlated="no")
 
 
@@ -119,8 +111,6 @@ def hashes(folder, parts):
 
 @pytest.mark.parametrize("parts", [VARIATIONAL, SEARCHES, INTEGRALS], ids=["variational", "search", "integral"])
 def test_an_edit_of_the_source_changes_the_hash(parts, tmp_path, monkeypatch):
-    from lowvar import registry
-
     monkeypatch.setattr(registry, "_folders", [])
     (tmp_path / "own.py").write_text(OWN)
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -129,81 +119,49 @@ def test_an_edit_of_the_source_changes_the_hash(parts, tmp_path, monkeypatch):
     (tmp_path / "own.py").write_text(OWN + "  # edited")
     assert hashes(tmp_path, parts) != before
     of_problem, of_method, rest = parts
+    wrong = of_method.replace("mine'", "mine', options: {sharre: 1}")
     for given, name in (
-        (
-            (of_problem, of_method.replace("mine'", "mine', options: {sharre: 1}"), rest),
-            "methods.mine.options.*'sharre'",
-        ),
+        ((of_problem, wrong, rest), "methods.mine.options.*'sharre'"),
         ((of_problem, of_method.replace("own:", "no_such:"), rest), "methods.mine.*'no_such'"),
-        ((of_problem + ", options: {wrong: 1}", of_method, rest), "problems.e.options.*'wrong'"),
     ):
         with pytest.raises(UserError, match=f"small.yaml: {name}"):
             hashes(tmp_path, given)
 
 
 def test_a_registry_reads_signatures_without_importing(tmp_path, monkeypatch):
-    from lowvar import registry
-
     monkeypatch.setattr(registry, "_folders", [tmp_path])
     (tmp_path / "heavy_one.py").write_text("import no_such_library\ndef made(problem, *, a: int = 1, b=None, c): ...")
     letters = Registry("letter", {}, given=("problem",))
     assert letters.options_of("heavy_one:made") == {"a": (("int",), False), "b": ((), False), "c": ((), True)}
     letters.check_options("heavy_one:made", {"a": 3, "c": jnp.zeros(1)})
-    for options, message in (({"c": 1, "a": 1.5}, "a 1.5: it must be a whole number"), ({}, "option 'c' is missing"),
-                             ({"c": 1, "a": True}, "a True"), ({"problem": 1}, "unknown option")):  # fmt: skip
-        with pytest.raises(UserError, match=message):
+    for options, name in (({"c": 1, "a": 1.5}, "a 1.5"), ({}, "'c' is missing"), ({"problem": 1}, "unknown option")):
+        with pytest.raises(UserError, match=name):
             letters.check_options("heavy_one:made", options)
-    with pytest.raises(UserError, match=r"heavy_one.py: cannot be imported: ModuleNotFoundError"):
+    with pytest.raises(UserError, match=r"heavy_one.py: .*ModuleNotFoundError"):
         letters.get("heavy_one:made")
-    with pytest.raises(UserError, match="write module:function"):
+    with pytest.raises(UserError, match="module:function"):
         letters.get("path/to.py:made")
-    with pytest.raises(UserError, match="write module:function"):
-        letters.get("heavy_one.py:made")
-    (tmp_path / "heavy_two.py").write_text("def made(x): ...\nnumber = 3\n")
-    with pytest.raises(UserError, match=r"mine: heavy_two:made: option 'x' is missing; before its options, a factory"):
-        letters.check_options("heavy_two:made", {}, where="mine")
-    with pytest.raises(UserError, match=r"mine: 'heavy_two:number': it must be a function, not of type int"):
+    (tmp_path / "heavy_two.py").write_text("number = 3\n")
+    with pytest.raises(UserError, match="mine: 'heavy_two:number': it must be a function"):
         letters.check_options("heavy_two:number", {}, where="mine")
 
 
 @pytest.mark.parametrize(
-    ("names", "message"),
-    [
-        (["theirs", "theirs"], "letter 'theirs': package0 and package1 both register it; uninstall one, or rename"),
-        (
-            ["ours"],
-            "letter 'ours': lowvar and package0 both register it; uninstall package0, or rename its entry point",
-        ),
-    ],
+    ("names", "both"), [(["theirs"] * 2, "package0 and package1"), (["ours"], "lowvar and package0")]
 )
-def test_entry_points_of_one_name_are_refused(names, message, monkeypatch):
-    from lowvar import registry
-
-    class Installed:
-        def select(self, group):
-            return [
-                SimpleNamespace(name=name, value=f"package{i}:made", dist=SimpleNamespace(name=f"package{i}"))
-                for i, name in enumerate(names)
-            ]
-
-    monkeypatch.setattr(registry, "_entry_points", Installed)
+def test_entry_points_of_one_name_are_refused(names, both, monkeypatch):
+    points = [entry_point(name, f"package{i}:made", f"package{i}") for i, name in enumerate(names)]
+    monkeypatch.setattr(registry, "_entry_points", lambda: SimpleNamespace(select=lambda group: points))
     letters = Registry("letter", {"ours": "string:capwords", "another": "string:Template"}, group="letters")
     assert letters.entry("another").target == "string:Template"
     assert letters.entry("string:capwords").target == "string:capwords"  # its module says which is meant
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(UserError, match=both):
         letters.get(names[0])
     assert list(letters) == ["ours", "another", *({"theirs"} & {*names})]  # only its use is refused
-    with pytest.raises(UserError, match="unknown letter 'anothr': did you mean 'another'"):
-        letters.get("anothr")
-    elsewhere = Registry("letter", {"ours": "string:capwords"}, group="letters", accepts=lambda arguments: False)
-    monkeypatch.setattr(registry, "_arguments", lambda entry: registry.Declared({}, True, {}))
-    assert list(elsewhere) == ["ours"]
 
 
 def test_an_entry_point_of_lowvar_itself_is_its_own(tmp_path, monkeypatch):
     """It is listed and hashed as a row is, and what it declares is known without an import of its packages."""
-    from lowvar import registry
-
     (tmp_path / "laboratory.py").write_text(
         "import no_such_library\nfrom lowvar.registry import declares\n"
         "@declares(packages=('no_such_library',), extra='peers', vowel=True)\n"
@@ -211,10 +169,8 @@ def test_an_entry_point_of_lowvar_itself_is_its_own(tmp_path, monkeypatch):
         "@declares(packages=('no_such_library',))\ndef theirs(x): ...\n"
     )
     monkeypatch.setattr(registry, "_folders", [tmp_path])
-    points = [
-        SimpleNamespace(name=name, value=f"laboratory:{name}", dist=SimpleNamespace(name=distribution))
-        for name, distribution in (("alpha", "lowvar"), ("theirs", "their-package"))
-    ]
+    installed = {"alpha": "lowvar", "theirs": "their-package"}
+    points = [entry_point(name, f"laboratory:{name}", by) for name, by in installed.items()]
     monkeypatch.setattr(registry, "_entry_points", lambda: SimpleNamespace(select=lambda group: points))
     letters = Registry("letter", {"ours": "string:capwords"}, group="letters", about={"vowel": False}, given=("x",))
     assert letters.own == ("ours", "alpha")
@@ -225,20 +181,16 @@ def test_an_entry_point_of_lowvar_itself_is_its_own(tmp_path, monkeypatch):
     assert letters.options_of("alpha") == {"size": (("int",), False)}
     with pytest.raises(UserError, match=r"alpha needs no_such_library: pip install 'lowvar\[peers\]'"):
         letters.get("alpha")
-    with pytest.raises(UserError, match=r"theirs needs no_such_library: pip install no_such_library$"):
-        letters.get("theirs")
 
 
 @pytest.mark.parametrize("value", ["broken_one:made", "broken_one.inner:made"])
 def test_a_broken_package_is_named_where_it_is_used_and_hides_no_other(value, tmp_path, monkeypatch):
     """It may be of any registry of its group; those that share the group still list what they have."""
-    from lowvar import registry
-
     (tmp_path / "broken_one").mkdir()
     (tmp_path / "broken_one" / "__init__.py").write_text("raise RuntimeError('boom')\nmade = 3")
     monkeypatch.setattr(registry, "_folders", [tmp_path])
     monkeypatch.syspath_prepend(tmp_path)
-    points = [SimpleNamespace(name="theirs", value=value, dist=SimpleNamespace(name="their-package"))]
+    points = [entry_point("theirs", value, "their-package")]
     monkeypatch.setattr(registry, "_entry_points", lambda: SimpleNamespace(select=lambda group: points))
     letters = Registry("letter", {"ours": "string:capwords"}, group="letters", accepts=lambda arguments: False)
     assert list(letters) == ["ours", "theirs"]
@@ -246,20 +198,14 @@ def test_a_broken_package_is_named_where_it_is_used_and_hides_no_other(value, tm
     for use in (lambda: letters.get("theirs"), lambda: letters.check_options("theirs", {}, where="mine.yaml")):
         with pytest.raises(UserError, match=r"'theirs' of the installed package their-package: .*RuntimeError: boom"):
             use()
-    with pytest.raises(UserError, match="unknown letter 'oours': did you mean 'ours'"):
-        letters.get("oours")
 
 
 def test_two_modules_of_one_name_are_refused(tmp_path, monkeypatch):
     """One process would take the first for both."""
-    from lowvar import registry
-
     folders = [tmp_path / "one", tmp_path / "two"]
     for folder in folders:
         folder.mkdir()
         (folder / "twice.py").write_text("def mine(problem, batches=None): ...\n")
     monkeypatch.setattr(registry, "_folders", folders)
-    with pytest.raises(
-        UserError, match=r"both .*one.twice.py and .*two.twice.py are called 'twice'; rename one of them"
-    ):
+    with pytest.raises(UserError, match=r"one.twice.py and .*two.twice.py are called 'twice'"):
         registry._file("twice:mine")

@@ -118,9 +118,9 @@ OPTIMISERS = [
     ("core/optimizers.py", "(1 - b1) / (1 - b1**S)", "(1 - b1)", f"{OS}:rows"),
     ("core/optimizers.py", "S, r = -(-N // size), b1 / b2**0.5", "S, r = -(-N // size), b1", f"{OS}:rows"),
     ("core/optimizers.py", "(jnp.sqrt(v / (1 - b2**visits)) + eps)", "(jnp.sqrt(v) + eps)", f"{OS}:rows"),
-    ("smiso.py", "alpha * (mean - step * g)", "mean - alpha * step * g", f"{OS}:smiso"),
-    ("smiso.py", "mean + share * (new - old), state.params, new, old)\n        return state._replace(params=mean, written", "mean + 0.98 * share * (new - old), state.params, new, old)\n        return state._replace(params=mean, written", f"{OS}:smiso"),
-    ("smiso.py", "share * (noise.weight @ (new - old))", "0.98 * share * (noise.weight @ (new - old))", f"{OS}:smiso"),
+    ("smiso.py", "alpha * (mean - step * g)", "mean - alpha * step * g", "test_smiso.py:printed"),
+    ("smiso.py", "mean + share * (new - old), state.params, new, old)\n        return state._replace(params=mean, written", "mean + 0.98 * share * (new - old), state.params, new, old)\n        return state._replace(params=mean, written", "test_smiso.py:printed"),
+    ("smiso.py", "share * (noise.weight @ (new - old))", "0.98 * share * (noise.weight @ (new - old))", "test_smiso.py:printed"),
     ("core/optimizers.py", "lambda u: eta * u", "lambda u: eta**0.5 * u", f"{OS}:schedule"),
     ("core/optimizers.py", "m + share * (p + u - m)", "m + share * (p - m)", f"{OS}:average"),
     ("core/optimizers.py", "share = (_LATE + 1) / (state.steps + 1 + _LATE)", "share = 1 / (state.steps + 1)", "test_fit_optimum.py:closer or visits"),
@@ -136,7 +136,7 @@ NOISE = [
     ("core/gaussian.py", "length = jnp.sqrt(jnp.sum(columns * columns, axis=-2))", "length = jnp.full((blocks, size), dim**0.5, dtype)", "test_gaussian.py"),
     ("core/gaussian.py", "(tail + 0.5) * 2.0**-32", "(tail + 0.5) * 2.0**-31.9", "test_gaussian.py"),
     ("core/gaussian.py", "return points(numbers, particles, words[count])", "return points(numbers, particles, 0 * words[count])", "test_gaussian.py"),
-    ("vi/batches.py", "_ROUNDS = 12", "_ROUNDS = 2", "test_permutation.py"),
+    ("vi/batches.py", "_ROUNDS = 12", "_ROUNDS = 2", "test_noise.py:permutations"),
     ("tempered.py", "state.logdensity - log_proposal(state.position)", "state.logdensity", "test_integral_samplers.py:tempered"),
 ]
 

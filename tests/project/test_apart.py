@@ -45,17 +45,22 @@ def stored(store, *more):
     return [*more, "--default-storage-provider", "fs", "--default-storage-prefix", str(store)]
 
 
+def told(folder, *words):
+    """The commands of a dry run's jobs, in words."""
+    done = commands.snakemake(folder, "-n", *words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return [
+        shlex.split(line) for line in re.findall(r"^Shell command: (lowvar .*) > ", done.stdout + done.stderr, re.M)
+    ]
+
+
 @STORED
 def test_a_job_is_told_where_its_files_are(tmp_path):
     folder, store = project(tmp_path / "project", points=POINTS), tmp_path / "store"
-    done = commands.snakemake(folder, "-n", *stored(store))
-    assert done.returncode == 0, done.stdout + done.stderr
-    told = [
-        shlex.split(line) for line in re.findall(r"^Shell command: (lowvar .*) > ", done.stdout + done.stderr, re.M)
-    ]
-    assert {words[1] for words in told} == {"prepare", "sample", "run", "table", "figure", "claims"}
+    jobs = told(folder, *stored(store))
+    assert {words[1] for words in jobs} == {"prepare", "sample", "run", "table", "figure", "claims"}
     copies = f".snakemake/storage/fs{store}/"
-    for words in told:
+    for words in jobs:
         options = dict(itertools.pairwise(words))
         files = {name: options[name] for name in ("--data", "--out", "--results", "--prepared") if name in options}
         assert files
@@ -65,33 +70,12 @@ def test_a_job_is_told_where_its_files_are(tmp_path):
             assert options["--prepared"].endswith("data/prepared/van_der_pol-none.npz")
 
 
-@STORED
-@pytest.mark.long
-def test_an_experiment_is_made_in_a_storage(tmp_path):
-    """On one machine, which has copies of files in use only."""
-    folder, store = project(tmp_path / "project", little={}), tmp_path / "store"
-    words = stored(store, "--cores", "1", "--shared-fs-usage", "none")
-    call(folder, "snakemake", *words)
-    made = {path.name for path in (store / "results/smoke/little").rglob("*") if path.is_file()}
-    assert {"trace.parquet", "params.npz", "timing.parquet", "ends.csv", "curves.svg", "claims.csv"} <= made
-    assert [path.name for path in (folder / "results").iterdir()] == ["README.md"]
-    assert not list((folder / ".snakemake/storage").rglob("trace.parquet"))
-    done = commands.snakemake(folder, "-n", *words)
-    assert "Nothing to be done" in done.stdout + done.stderr
-    call(folder, "snakemake", "--report", "report.html", *words)
-    assert r"class=\"headline\"><?xml" in (folder / "report.html").read_text()
-
-
 def test_a_folder_for_checkpoints(tmp_path):
     """It is named in params.yaml; only jobs that resume are told."""
     folder = project(tmp_path, points=POINTS)
-    done = commands.snakemake(folder, "-n", "--config", "checkpoints=/mnt/my folder")
-    told = [
-        shlex.split(line) for line in re.findall(r"^Shell command: (lowvar .*) > ", done.stdout + done.stderr, re.M)
-    ]
-    assert {words[1]: "--checkpoints" in words for words in told} == {
-        "prepare": False, "sample": False, "run": True, "table": False, "figure": False, "claims": False}  # fmt: skip
-    run = next(words for words in told if words[1] == "run")
+    jobs = told(folder, "--config", "checkpoints=/mnt/my folder")
+    assert {words[1] for words in jobs if "--checkpoints" in words} == {"run"}
+    run = next(words for words in jobs if words[1] == "run")
     where = run[run.index("--checkpoints") + 1]
     assert where == "/mnt/my folder/results/smoke/points/runs/evidence/monte_carlo-torch"
 
@@ -103,27 +87,13 @@ def test_samples_and_the_data_behind_them_may_be_anywhere(tmp_path):
     data = prepare("van_der_pol", scaling="none", out=tmp_path / "elsewhere/observed.npz")
     experiment = ["workflow/experiments/points.yaml", "--scale", "smoke", "--problem", "evidence"]
     samples = tmp_path / "drawn/samples.npz"
-    for words in (
-        ["sample", *experiment, "--data", data, "--out", samples.parent],
-        [
-            "run",
-            *experiment,
-            "--method",
-            "monte_carlo",
-            "--data",
-            samples,
-            "--prepared",
-            data,
-            "--out",
-            tmp_path / "run",
-        ],
-    ):
+    run = ["run", *experiment, "--method", "monte_carlo", "--data", samples, "--prepared", data]
+    for words in (["sample", *experiment, "--data", data, "--out", samples.parent], [*run, "--out", tmp_path / "run"]):
         done = commands.lowvar(folder, *words)
         assert done.returncode == 0, done.stderr
     other = tmp_path / "elsewhere/other.npz"
     other.write_bytes(data.read_bytes() + b"more")
-    words[words.index("--prepared") + 1] = other
-    done = commands.lowvar(folder, *words)
+    done = commands.lowvar(folder, *run[:-1], other, "--out", tmp_path / "run")
     assert done.returncode == 2
     assert re.match(r"lowvar: .*samples.npz: stale, it was made from other input data", done.stderr)
 

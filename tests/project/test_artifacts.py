@@ -9,7 +9,7 @@ from pathlib import Path
 import commands
 import pandas as pd
 import pytest
-from projects import ROOT, call, git, project, write
+from projects import ROOT, call, git, plan, project, write
 
 from lowvar.core import artifact
 from lowvar_studies.jobs.study import Study
@@ -47,15 +47,6 @@ def committed(folder, message="a state"):
     git(folder, "add", "-A")
     git(folder, "commit", "-q", "-m", message)
     return folder
-
-
-def plan(folder):
-    """How many jobs of each rule Snakemake would run."""
-    done = commands.snakemake(folder, "-n", "--quiet", "rules")
-    assert done.returncode == 0, done.stderr
-    said = done.stdout + done.stderr
-    stats = re.findall(r"^(\w+) +(\d+)$", said[said.find("Job stats:") :].split("\n\n")[0], re.M)
-    return {rule: int(count) for rule, count in stats if rule != "total"}
 
 
 def faked(folder):
@@ -133,6 +124,11 @@ def test_files_of_other_results_are_found(artifacts, tmp_path):
     study = Study.load(folder / "workflow/experiments/one.yaml", "smoke", folder / "results/smoke/one")
     assert list(artifacts.leftovers(study)) == []
     assert artifacts.unknown(study) == []
+    former = (folder / TRACE).parents[1] / "former-jax/trace.parquet"  # no job makes it
+    former.parent.mkdir()
+    shutil.copy(folder / TRACE, former)
+    (folder / TRACE).with_name("checkpoint.npz").touch()
+    assert artifacts.unknown(study) == [former]
     other = artifact.stamp("f" * 16, {})
     artifact.write_table(folder / TRACE, pd.DataFrame({"x": [1.0]}), other)
     beside = {path.name for path in artifacts.leftovers(study)}
@@ -142,17 +138,6 @@ def test_files_of_other_results_are_found(artifacts, tmp_path):
         f"{name}.{end}" for name in study.timed for end in ("parquet", "csv")}  # fmt: skip
     (folder / TRACE).with_name("timing.parquet").write_bytes(b"damaged")
     assert {path.name for path in artifacts.leftovers(study)} >= beside
-
-
-def test_a_file_that_no_job_makes_is_named(artifacts, tmp_path):
-    folder = project(tmp_path, one={}, two={})
-    faked(folder)
-    study = Study.load(folder / "workflow/experiments/one.yaml", "smoke", folder / "results/smoke/one")
-    former = (folder / TRACE).parents[1] / "former-jax/trace.parquet"
-    former.parent.mkdir()
-    shutil.copy(folder / TRACE, former)
-    (folder / TRACE).with_name("checkpoint.npz").touch()
-    assert artifacts.unknown(study) == [former]
 
 
 @pytest.mark.long

@@ -14,20 +14,14 @@ from lowvar.testing.integrators import IntegratorContract
 from lowvar.testing.searches import SearchContract
 
 
-@pytest.fixture(scope="module")
-def worked():
-    return factory("variational")
+@pytest.fixture(scope="module", params=["variational"])
+def worked(request):
+    """The factory of a family's page."""
+    return factory(request.param)
 
 
-@pytest.fixture(scope="module")
-def search():
-    return factory("search")
-
-
-@pytest.fixture(scope="module")
-def integrator():
-    pytest.importorskip("torch")
-    return factory("integral")
+of_search = pytest.mark.parametrize("worked", ["search"], indirect=True)
+of_integrals = pytest.mark.parametrize("worked", ["integral"], indirect=True)
 
 
 @pytest.mark.long
@@ -65,16 +59,18 @@ def promises(contract):
             if name.startswith("test_") and list(inspect.signature(test).parameters) == ["self", "name"]]  # fmt: skip
 
 
+@of_search
 @pytest.mark.parametrize("promise", promises(SearchContract))
-def test_example_of_a_search_keeps_the_contract(search, promise):
-    getattr(SearchContract(), promise)(search)
+def test_example_of_a_search_keeps_the_contract(worked, promise):
+    getattr(SearchContract(), promise)(worked)
 
 
-def test_example_of_a_search_sees_ranks_alone(search):
+@of_search
+def test_example_of_a_search_sees_ranks_alone(worked):
     from lowvar.testing.searches import arrays, asked, values
 
-    before, noise, points, tell = asked(search)
-    found = values(search)(points)
+    before, noise, points, tell = asked(worked)
+    found = values(worked)(points)
     for one, other in zip(arrays(tell(before, noise, points, found)),
                           arrays(tell(before, noise, points, jax.numpy.log(found))), strict=True):  # fmt: skip
         np.testing.assert_array_equal(one, other)
@@ -82,12 +78,14 @@ def test_example_of_a_search_sees_ranks_alone(search):
     np.testing.assert_array_equal(after[0].mean, before.mean)
 
 
+@of_integrals
 @pytest.mark.parametrize("promise", promises(IntegratorContract))
-def test_example_of_an_integrator_keeps_the_contract(integrator, promise):
-    getattr(IntegratorContract(), promise)(integrator)
+def test_example_of_an_integrator_keeps_the_contract(worked, promise):
+    getattr(IntegratorContract(), promise)(worked)
 
 
-def test_example_of_an_integrator_has_the_ends_that_it_says(integrator):
+@of_integrals
+def test_example_of_an_integrator_has_the_ends_that_it_says(worked):
     """A huge penalty leaves the mean of the values, a tiny one the regression of order 1."""
     from lowvar.integrals.base import make
     from lowvar.testing.integrators import draws, seeds
@@ -96,8 +94,8 @@ def test_example_of_an_integrator_has_the_ends_that_it_says(integrator):
     for penalty, name, options in ((1e12, "monte_carlo", {}), (1e-12, "zero_variance", {"order": 1})):
         found, end = (
             make(one, given).integrate(samples, seeds(samples)).value
-            for one, given in ((integrator, {"penalties": [penalty]}), (name, options))
+            for one, given in ((worked, {"penalties": [penalty]}), (name, options))
         )
         np.testing.assert_allclose(found, end, rtol=1e-9)
     with pytest.raises(UserError, match="penalties"):
-        make(integrator, {"penalties": [0.0]})
+        make(worked, {"penalties": [0.0]})

@@ -1,19 +1,16 @@
-"""The workflow plans what it should, reruns what an edit touches and nothing else, and speaks plainly."""
+"""The workflow plans what it should, reruns what an edit touches and nothing else, takes any folder, speaks plainly."""
 
-import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import commands
 import pytest
 import yaml
+from projects import ROOT, call, plan
 
 pytest.importorskip("snakemake")
 
-FOLDERS, FILES = ("workflow", "profiles"), ("Snakefile", "params.yaml", "dvc.yaml", ".dvcignore", ".gitignore")
 SMALL = yaml.safe_load("""
 problems: {breast_cancer: {model: logistic_regression, dataset: breast_cancer}}
 solver: {step_sizes: [1.0e-3], batch_size: 50, epochs: 2}
@@ -30,42 +27,27 @@ def write(folder, name, **changes):
     path.write_text(yaml.safe_dump({"name": name, "title": name, **SMALL, **changes}))
 
 
-@pytest.fixture(scope="module")
-def copy(tmp_path_factory):
+def copied(folder):
     """The workflow in a folder of its own, with two small experiments besides its own."""
-    root, folder = Path(__file__).parents[2], tmp_path_factory.mktemp("workflow")
-    for name in FOLDERS:
-        shutil.copytree(root / name, folder / name)
-    shutil.copytree(root / "src", folder / "src", ignore=shutil.ignore_patterns("__pycache__"))
-    for name in FILES:
-        shutil.copy(root / name, folder)
+    for name in ("workflow", "profiles"):
+        shutil.copytree(ROOT / name, folder / name)
+    for name in ("Snakefile", "params.yaml"):
+        shutil.copy(ROOT / name, folder)
     write(folder, "first", methods={"naive": None, "joint": None})
     write(folder, "second", methods={"naive": None})
     return folder
 
 
-def call(folder, *command, **variables):
-    """The exit code and all that the command says; .venv/bin comes first on the path, as in the Makefile."""
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    environment = {**os.environ, "PATH": path, **variables}
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
-    return done.returncode, done.stdout + done.stderr
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory):
+    """A copy in which nothing is made."""
+    return copied(tmp_path_factory.mktemp("workflow"))
 
 
 def dry(folder, *arguments):
     """The exit code of a dry run and all that it says, in a process that need not import Snakemake."""
     done = commands.snakemake(folder, "-n", *arguments)
     return done.returncode, done.stdout + done.stderr
-
-
-def plan(folder, *arguments):
-    """How many jobs of each rule a dry run lists; nothing if there is nothing to be done."""
-    code, said = dry(folder, *arguments)
-    assert code == 0, said
-    if "Nothing to be done" in said:
-        return {}
-    stats = said[said.index("Job stats:") :].split("\n\n")[0]
-    return {rule: int(n) for rule, n in re.findall(r"^(\w+) +(\d+)$", stats, re.M) if rule != "total"}
 
 
 @pytest.fixture(scope="module")
@@ -75,31 +57,23 @@ def planned(copy):
 
 
 @pytest.fixture(scope="module")
-def built(copy):
+def built(tmp_path_factory):
     """What Snakemake takes for made: one of each job of the first experiment, the runs of the second; empty files."""
     from lowvar_studies.jobs.study import Study
 
-    prepared = copy / "data/prepared/breast_cancer-minmax.npz"
+    copy = copied(tmp_path_factory.mktemp("built"))
+    paths = [copy / "data/prepared/breast_cancer-minmax.npz"]
     for name in ("first", "second"):
         study = Study.load(copy / f"workflow/experiments/{name}.yaml", "quick", copy / f"results/quick/{name}")
-        jobs = [path for job in study.jobs() for path in job.outputs + job.records]
+        paths += [path for job in study.jobs() for path in job.outputs + job.records]
         tables = study.table_files(*study.tables, *study.timed)
-        figures = [path for ending in ("svg", "png", "csv") for path in study.figure_files(ending=ending)]
-        texts = [path.with_suffix(".csv") for path in tables]
-        logs = [copy / f"logs/quick/{name}/{rule}.tsv" for rule in ("tables", "seconds")]
-        for path in [
-            prepared,
-            *jobs,
-            *tables,
-            *texts,
-            *figures,
-            *logs,
-            study.metrics,
-            study.verdicts,
-            study.verdicts.with_suffix(".parquet"),
-        ]:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.touch()
+        paths += [*tables, *(path.with_suffix(".csv") for path in tables)]
+        paths += [path for ending in ("svg", "png", "csv") for path in study.figure_files(ending=ending)]
+        paths += [copy / f"logs/quick/{name}/{rule}.tsv" for rule in ("tables", "seconds")]
+        paths += [study.metrics, study.verdicts, study.verdicts.with_suffix(".parquet")]
+    for path in paths:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
     done = commands.snakemake(copy, *TARGETS, "--cores", "1", "--touch", "--forceall")
     assert done.returncode == 0, done.stderr
     return copy
@@ -120,17 +94,14 @@ def test_the_quickstart_plans_searches_and_integrals_too(planned):
 def test_the_experiments_of_a_paper_are_targets(copy):
     from lowvar_studies.jobs.load import FAMILIES, load_experiment
 
-    papers = ["vvcv", "vvcv_table2", "vvcv_unbalanced", "vvcv_synthetic", "vvcv_evidence", "vvcv_lotka"]
-    papers += ["vvcv_step", "vvcv_coverage", "vvcv_variants"]
-    names = [*papers, "ingo", "ingo_steps", "ingo_discrete", "ingo_rotated", "ingo_scaling", "ingo_beyond", "ingo_rl"]
-    names += ["ingo_rates", "ingo_budgets", "ingo_discrete_2000"]
-    names += ["mlmc", "mlmc_tuned", "mlmc_fashion", "mlmc_sizes", "mlmc_sensitivity"]
+    shipped = {path.stem for path in (copy / "workflow/experiments").glob("*.yaml")}
+    names = sorted(name for name in shipped if name.startswith(("vvcv", "ingo", "mlmc")))
     planned = [load_experiment(copy / f"workflow/experiments/{name}.yaml", "paper") for name in names]
     jobs = plan(copy, *names, "--config", "scale=paper")
     assert jobs["run"] == sum(len(experiment.runs()) for experiment in planned)
     assert jobs["sample"] == sum(len(experiment.samples()) for experiment in planned)
     searched = [experiment for experiment in planned if experiment.family == "variational"]
-    assert jobs["tune"] == sum(len(experiment.studies()) for experiment in searched) == 4 + 9 + 3
+    assert jobs["tune"] == sum(len(experiment.studies()) for experiment in searched) > 0
     assert jobs["decompose"] == sum(len(experiment.decompositions()) for experiment in planned)
     assert jobs["figure"] == sum(len(FAMILIES[experiment.family].figures_of(experiment)) for experiment in planned)
     assert jobs["claims"] + jobs["no_claims"] == len(names)
@@ -186,11 +157,10 @@ RANGE = {"step_size": {"low": 1.0e-5, "high": 1.0e-3}}
 
 
 @pytest.fixture
-def tuned(copy):
-    """An experiment of two methods, one of which is tuned first."""
-    write(copy, "tuned", methods={"naive": {"tune": RANGE}, "joint": None}, tuning={"trials": 2})
-    yield copy
-    (copy / "workflow/experiments/tuned.yaml").unlink()
+def tuned(tmp_path):
+    """A copy with an experiment of two methods, one of which is tuned first."""
+    write(copied(tmp_path), "tuned", methods={"naive": {"tune": RANGE}, "joint": None}, tuning={"trials": 2})
+    return tmp_path
 
 
 @pytest.mark.long
@@ -207,15 +177,10 @@ def test_each_method_of_each_backend_is_tuned_once(tuned):
 @pytest.mark.long
 def test_a_study_is_made_once_and_anew_where_its_ranges_change(tuned):
     pytest.importorskip("optuna")
-    code, said = call(tuned, "snakemake", "tuned_runs", "--cores", "2")
-    assert code == 0, said
+    call(tuned, "snakemake", "tuned_runs", "--cores", "2")
     assert plan(tuned, "tuned_runs") == {}
-    write(
-        tuned,
-        "tuned",
-        methods={"naive": {"tune": RANGE}, "joint": {"options": {"table": "full"}}},
-        tuning={"trials": 2},
-    )
+    other = {"naive": {"tune": RANGE}, "joint": {"options": {"table": "full"}}}
+    write(tuned, "tuned", methods=other, tuning={"trials": 2})
     assert "tune" not in plan(tuned, "tuned_runs")
     wider = {"step_size": {"low": 1.0e-6, "high": 1.0e-3}}
     write(tuned, "tuned", methods={"naive": {"tune": wider}, "joint": None}, tuning={"trials": 2})
@@ -252,52 +217,82 @@ def test_an_edit_reruns_what_depends_on_it_and_nothing_else(built, edit, runs):
 @pytest.mark.slow
 def test_a_failed_job_shows_the_one_line_of_its_command(built):
     (built / "data/prepared/breast_cancer-minmax.npz").write_bytes(b"PK\x03\x04" + bytes(1000))  # cut off
-    code, said = call(built, "snakemake", "second_runs", "--cores", "1", "--forcerun", "decompose")
-    assert code != 0
+    said = call(built, "snakemake", "second_runs", "--cores", "1", "--forcerun", "decompose", code=1)
     assert re.search(r"^lowvar: .*breast_cancer-minmax\.npz", said, re.M), said
     assert "Traceback" not in said
 
 
-@pytest.mark.long
-@pytest.mark.timeout(1800)
-def test_dvc_makes_the_same_once(built, tmp_path):
-    pytest.importorskip("dvc")
-    for name in ("data", "results"):  # its empty files
-        shutil.rmtree(built / name)
-    code, said = call(built, "snakemake", *TARGETS, "--cores", "2")
-    assert code == 0, said
-    for name in (*FOLDERS, "src"):
-        shutil.copytree(built / name, tmp_path / name)
-    for name in FILES:
-        shutil.copy(built / name, tmp_path)
-    for name in ("data", "results"):  # their pages are in git, what DVC owns lies beside them
-        (tmp_path / name).mkdir()
-        shutil.copy(Path(__file__).parents[2] / name / "README.md", tmp_path / name)
-    params = tmp_path / "params.yaml"
-    params.write_text(re.sub(r"experiments: \[.*\]", "experiments: [second]", params.read_text()))
-    for command in ("git init -q", "dvc init -q -f", "dvc config core.analytics false"):
-        assert call(tmp_path, *command.split())[0] == 0
-    code, said = call(tmp_path, "dvc", "repro", LOWVAR_CORES="1")
-    assert code == 0, said
-    assert "Provided cores: 1 " in said
-    assert all((tmp_path / name / "README.md").is_file() for name in ("data", "results"))
+# --- folders of any name, and other workflows that use ours
 
-    again = call(tmp_path, "dvc", "repro")[1]
-    assert "Running stage" not in again
-    assert "Data and pipelines are up to date." in call(tmp_path, "dvc", "status")[1]
-    assert plan(tmp_path) == {}
-    assert "gradient_variance" in call(tmp_path, "dvc", "metrics", "show")[1]
+HOSTILE = "my $(touch made) `touch made` data; touch made"
 
-    lock = (tmp_path / "dvc.lock").read_text()
-    assert "seconds" not in lock
-    made = {path.relative_to(tmp_path): path for path in (tmp_path / "results").rglob("*") if path.is_file()}
-    differing = {
-        path.name
-        for at, path in made.items()
-        if (built / at).is_file() and path.read_bytes() != (built / at).read_bytes()
-    }
-    assert len(made) > 20
-    assert {name for name in differing if not name.startswith("seconds.")} <= {
-        "timing.parquet",
-        "provenance.json",
-    }
+
+def test_a_folder_with_any_name(copy):
+    made = Path(HOSTILE, "prepared", "quickstart.sha256")
+    words = ["--cores", "1", "data", "--config", f"data={HOSTILE}", "results=my results", "experiments=quickstart"]
+    done = commands.snakemake(copy, *words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "breast_cancer" in (copy / made).read_text()
+    assert not list(copy.rglob("made"))
+
+
+@pytest.mark.parametrize("name", ["a{b}", "it's"])
+def test_names_that_no_command_could_pass_on_are_refused(copy, name):
+    code, said = dry(copy, "--config", f"results={name}")
+    assert code == 1
+    assert "params.yaml or --config: results" in said
+
+
+def test_a_parameter_that_is_given_twice_is_refused(copy):
+    params = copy / "params.yaml"
+    whole = params.read_text()
+    params.write_text(whole + "scale: paper\n")
+    code, said = dry(copy)
+    params.write_text(whole)
+    assert code == 1
+    assert "params.yaml: not YAML: duplicate key 'scale'" in said
+
+
+PARENT = """
+{use}
+
+rule mine:
+    input: "data/prepared/quickstart.sha256"
+    output: "mine.txt"
+    shell: "pwd > {{output}}"
+"""
+AS_MODULE = """
+module ours:
+    snakefile: "{file}"
+    config: {{"experiments": ["quickstart"], "scale": "smoke"}}
+use rule * from ours as ours_*
+"""
+
+
+@pytest.mark.parametrize(
+    ("use", "file", "folder"),
+    [
+        (AS_MODULE, "Snakefile", "data"),
+        (AS_MODULE.replace("config:", "prefix: 'within'\n    config:"), "workflow/Snakefile", "within/data"),
+        pytest.param("include: '{file}'", "Snakefile", "data", marks=pytest.mark.long),
+    ],
+)
+def test_another_workflow_that_uses_ours_stays_in_its_folder(copy, tmp_path_factory, use, file, folder):
+    """Ours, as its module or included, writes there too, and nothing into the clone."""
+    before = {path: path.stat().st_mtime_ns for path in copy.rglob("*")}
+    parent = tmp_path_factory.mktemp("parent")
+    text = PARENT.replace('"data/', f'"{folder}/').format(use=use.format(file=copy / file))
+    (parent / "Snakefile").write_text(text)
+    done = commands.snakemake(parent, "--cores", "1", "mine")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (parent / "mine.txt").read_text() == f"{parent}\n"
+    assert (parent / folder / "prepared/breast_cancer-minmax.npz").is_file()
+    assert {path: path.stat().st_mtime_ns for path in copy.rglob("*")} == before
+
+
+def test_a_key_that_a_module_does_not_know_is_refused(copy, tmp_path_factory):
+    parent = tmp_path_factory.mktemp("parent")
+    (parent / "Snakefile").write_text(AS_MODULE.replace('"scale"', '"samples"').format(file=copy / "Snakefile"))
+    code, said = dry(parent)
+    assert code == 1
+    assert "the module's config: unknown key 'samples'" in said

@@ -18,6 +18,12 @@ from typing import Any, TypeAlias
 from lowvar.errors import UserError, check_known
 
 Frame: TypeAlias = Any  # a pandas.DataFrame, whose types are too loose to check
+KEYS = ["problem", "method", "backend"]  # of a run
+RUN = """
+problem | string | | the experiment's name for the problem
+method | string | | the experiment's name for the method
+backend | string | | `jax` or `torch`; `jax` for searches of other libraries
+"""
 
 
 def always(experiment: Any) -> bool:
@@ -93,7 +99,7 @@ class Table:
     """A table of a family.
 
     Attributes:
-        name: of its files, and in ``Figure.table`` and claims.
+        name: of its files, and in claims.
         about: the meaning of a row, the selection of rows, and the definition of statistics.
         columns: in the order of the file.
         make: ``make(gathered) -> Frame or rows``; ``gathered[name]`` is another table, ``gathered.traces`` and the like
@@ -156,7 +162,7 @@ class Figure:
 
     Attributes:
         name: of its files.
-        table: name of its table.
+        source: its table.
         select: ``select(table, **options) -> rows``: the rows to draw, which are saved beside the picture.
         draw: ``draw(rows, **options) -> matplotlib.figure.Figure``, from these rows only.
         caption: for the report.
@@ -167,7 +173,7 @@ class Figure:
     """
 
     name: str
-    table: str
+    source: Table
     select: Callable[..., Frame]
     draw: Callable[..., Any]
     caption: str
@@ -175,6 +181,11 @@ class Figure:
     when: Callable[[Any], bool] = always
     options: Mapping[str, Any] = field(default_factory=dict)
     settings: Callable[[Any], Mapping[str, Any]] = lambda experiment: {}
+
+    @property
+    def table(self) -> str:
+        """The name of its table."""
+        return self.source.name
 
     def picture(self, table: Frame, stem: str | os.PathLike, **options: Any) -> list[Path]:
         """Draws and saves the figure and its rows; returns the paths of the svg, the png and the csv.
@@ -206,6 +217,9 @@ class Figure:
         known = dict.fromkeys([*_keywords(self.select), *_keywords(self.draw)])
         for option in options:
             check_known("option", option, known, where=f"figure {self.name}")
+        where = f"the table {self.table!r}"
+        if not len(believed(table, self.source.columns, {}, where)):
+            raise UserError(f"{where} has no rows, so there is nothing to draw")
         return self.select(table, **self._of(self.select, options))
 
     def _of(self, function, options):

@@ -18,7 +18,6 @@ from lowvar.errors import UserError, check_known
 
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(gt=0)]
-Share = Annotated[float, Field(gt=0, le=1)]
 Rivals = Annotated[tuple[str, ...], Field(min_length=1)]
 Interval = Literal["t", "rank"]
 
@@ -204,8 +203,7 @@ def value(tables, table: str, column: str, at: dict[str, Any], truth: bool = Fal
     if f"{column}_se" in found:
         more = 1.0 if published_repetitions is None else float(found["repetitions"]) / published_repetitions
         errors = (float(found[f"{column}_se"]) * math.sqrt((1 + more) / 2), float(found["truth_error"]))
-    note = f"generations {found['first']} to {found['last']}" if "first" in found else sizes_of(found)
-    return Effect(number, low, high, pairs=found.get("repetitions"), note=note, errors=errors)
+    return Effect(number, low, high, pairs=found.get("repetitions"), note=about(found), errors=errors)
 
 
 def _only_row(tables, name, at, *columns):
@@ -232,14 +230,16 @@ def _ends(column: str, row) -> tuple[str, str]:
     return own if own[0] in row or column not in ("mean", "variance", "mae") else ("low", "high")
 
 
-def sizes_of(row) -> str:
-    """Sizes and repetitions of a row about integrals as text.
+def about(row) -> str:
+    """Sizes and repetitions of a row about integrals, generations of a rate, or the runs of a variance, as text.
 
-    >>> sizes_of({"sizes": "40/20", "repetitions": 100, "failed": 2})
+    >>> about({"sizes": "40/20", "repetitions": 100, "failed": 2})
     'sizes 40/20, 100 repetitions (2 failed)'
     """
+    if "first" in row:
+        return f"generations {row['first']} to {row['last']}"
     if "sizes" not in row:
-        return ""
+        return f"{row['runs']} runs" if row.get("runs", 1) > 1 else ""
     failed = f" ({row['failed']} failed)" if row["failed"] else ""
     return f"sizes {row['sizes']}, {row['repetitions']} repetitions{failed}"
 

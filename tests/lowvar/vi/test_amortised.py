@@ -105,46 +105,6 @@ def test_gradient_is_that_of_the_elbo(name, of_four_rows):
         np.testing.assert_allclose(found[block], value, rtol=1e-8, atol=1e-8, err_msg=block)
 
 
-WRONG = {
-    "sites z; it returns tuple": lambda p, data, i: (1, 2),
-    "sites z; it returns u": lambda p, data, i: {"u": (p["b"], p["b"])},
-    r"'z' needs \(loc, log_scale\), each of shape \(3,\) for 3 rows, not \(\) and \(\)": lambda p, data, i: {
-        "z": (p["b"], p["b"])
-    },
-    "depend on the other rows of its batch": lambda p, data, i: {
-        "z": (data["y"][i, 0] - data["y"][i, 0].mean(), jnp.zeros(i.shape))
-    },
-    "cannot be run on these data: KeyError: 'x'": lambda p, data, i: data["x"],
-    r"not one array of shape \(3,\)": lambda p, data, i: {"z": data["y"][i, 0]},
-    "are not finite": lambda p, data, i: {"z": (jnp.log(p["b"] * data["y"][i, 0]), jnp.zeros(i.shape))},
-}
-
-
-@pytest.mark.parametrize("message", WRONG)
-def test_functions_that_are_no_encoder(message):
-    with pytest.raises(UserError, match=message):
-        from_numpyro(factors, {"y": Y}, guide=lowvar.Amortised(WRONG[message], START))
-
-
-def test_refusals():
-    def without(y):
-        m = numpyro.sample("m", dist.Normal(0, 2))
-        with numpyro.plate("data", N) as index:
-            numpyro.sample("y", dist.Normal(m, 1).expand([3]).to_event(1), obs=y[index])
-
-    guide = lowvar.Amortised(linear, START)
-    with pytest.raises(UserError, match="with latent sites in its data plate; it has none"):
-        from_numpyro(without, {"y": Y}, guide=guide)
-    with pytest.raises(UserError, match="'z' is a variable of the rows, whose mean and scale come from Amortised"):
-        fitted(guide, num_steps=3, init={"z": np.zeros(3)})
-    with pytest.raises(UserError, match="use naive, stl, cv"):
-        fitted(guide, estimator="joint_svrg", num_steps=3)
-    with pytest.raises(UserError, match="Amortised: params must be a tree of arrays of real numbers"):
-        lowvar.Amortised(linear, {"w": "x"})
-    with pytest.raises(UserError, match="must be callable, not int"):
-        lowvar.Amortised(3, START)
-
-
 def assert_same(one, other):
     for block, value in one.guide_params.items():
         np.testing.assert_array_equal(other.guide_params[block], value, err_msg=block)
@@ -153,7 +113,7 @@ def assert_same(one, other):
 
 def test_is_saved_and_pickled_with_the_function_given_again(fit, tmp_path):
     fit.save(tmp_path / "fit.npz")
-    with pytest.raises(UserError, match=r"the function of its guide: give guide=lowvar.Amortised\(function, params\)"):
+    with pytest.raises(UserError, match="the function of its guide"):
         lowvar.load(tmp_path / "fit.npz", factors, {"y": Y})
     other = lowvar.Amortised(lambda p, data, i: {"z": (-linear(p, data, i)["z"][0], p["s"] + 0.0 * i)}, START)
     with pytest.raises(UserError, match="densities differ from those of the saved fit"):
@@ -166,46 +126,36 @@ def test_is_saved_and_pickled_with_the_function_given_again(fit, tmp_path):
     assert_same(fit, pickle.loads(pickle.dumps(fit)))
 
 
-@pytest.mark.long
-def test_starts_another_one(fit):
-    again = fitted(lowvar.Amortised(linear, START), num_steps=1, init=fit)
-    assert again.elbo["elbo"].iloc[0] == pytest.approx(fit.elbo["elbo"].iloc[-1], rel=1e-6)
+WRONG = {
+    "tuple": lambda p, data, i: (1, 2),
+    "sites z; it returns u": lambda p, data, i: {"u": (p["b"], p["b"])},
+    r"shape \(3,\) for 3 rows": lambda p, data, i: {"z": (p["b"], p["b"])},
+    "other rows of its batch": lambda p, data, i: {"z": (data["y"][i, 0] - data["y"][i, 0].mean(), 0.0 * i)},
+    "KeyError: 'x'": lambda p, data, i: data["x"],
+    "not finite": lambda p, data, i: {"z": (jnp.log(p["b"] * data["y"][i, 0]), 0.0 * i)},
+}
 
 
-@pytest.mark.long
-def test_starts_a_fit_with_parameters_of_the_rows(fit):
-    rows = fitted("mean_field", num_steps=1, init=fit)
-    assert rows.elbo["elbo"].iloc[0] == pytest.approx(fit.elbo["elbo"].iloc[-1], rel=1e-6)
-    np.testing.assert_allclose(rows.problem.start["mu"][1:], fit.params["z_auto_loc"], rtol=1e-6)
+@pytest.mark.parametrize("message", WRONG)
+def test_functions_that_are_no_encoder(message):
+    with pytest.raises(UserError, match=message):
+        from_numpyro(factors, {"y": Y}, guide=lowvar.Amortised(WRONG[message], START))
 
 
-@pytest.mark.long
-def test_decomposition_is_that_of_independent_batches(fit):
-    """The variance of single rows' gradients, with rows and noise drawn at random, is the sum of the components."""
-    found = lowvar.decompose(
-        factors, {"y": Y}, fit, estimators=["naive"], batch_size=1, replicates=64, columns=4, progress=False
-    )
-    assert "1 of 121 parameters, which rows share, and an encoder's" in found.title
-    table = found.table.set_index(["block", "source"])
-    assert set(found.table["block"]) == {"all", "mu", "log_sigma", "amortised"}
-    p = fit.problem
-    estimator = make_estimator(Method("naive"), p.of_batch(1), reshuffled(N, 1))
-    params = {block: jnp.asarray(value) for block, value in fit.guide_params.items()}
+def test_refusals(fit):
+    def without(y):
+        m = numpyro.sample("m", dist.Normal(0, 2))
+        with numpyro.plate("data", N) as index:
+            numpyro.sample("y", dist.Normal(m, 1).expand([3]).to_event(1), obs=y[index])
 
-    def draw(key):
-        of_row, of_eps = jax.random.split(key)
-        index, eps = jax.random.randint(of_row, (1,), 0, N), jax.random.normal(of_eps, (1, p.noise_dim))
-        noise = Noise(index, jnp.ones(1), jnp.asarray(1.0), eps, jnp.asarray(0))
-        return estimator.estimate((), params, noise)[0]["amortised"]
-
-    drawn = np.asarray(jax.jit(jax.vmap(draw))(jax.random.split(jax.random.key(0), 40_000)))
-    squares = ((drawn - drawn.mean(0)) ** 2).sum(1)
-    total, error = squares.mean(), squares.std() / len(squares) ** 0.5
-    row = table.loc["amortised", "total"]
-    assert error < 0.05 * total
-    assert row["low"] - 3 * error < total < row["high"] + 3 * error, (row["low"], total, row["high"])
-
-
-def test_decomposition_needs_the_function(fit):
-    with pytest.raises(UserError, match="they have the encoder of an amortised guide: give its function too"):
-        lowvar.decompose(factors, {"y": Y}, fit.params, progress=False)
+    guide = lowvar.Amortised(linear, START)
+    for call, message in (
+        (lambda: from_numpyro(without, {"y": Y}, guide=guide), "it has none"),
+        (lambda: fitted(guide, num_steps=3, init={"z": np.zeros(3)}), "'z' is a variable of the rows"),
+        (lambda: fitted(guide, estimator="joint_svrg", num_steps=3), "use naive, stl, cv"),
+        (lambda: lowvar.Amortised(linear, {"w": "x"}), "params"),
+        (lambda: lowvar.Amortised(3, START), "callable"),
+        (lambda: lowvar.decompose(factors, {"y": Y}, fit.params, progress=False), "give its function too"),
+    ):
+        with pytest.raises(UserError, match=message):
+            call()

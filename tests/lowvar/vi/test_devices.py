@@ -8,9 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from short_fits import fitted
-
-import lowvar
 
 TESTS = Path(__file__).parents[2]
 FIT = """
@@ -21,10 +18,9 @@ warnings.simplefilter("ignore")
 {before}
 import numpy as np
 import lowvar
-from short_fits import DATA, fitted, made_data
+from short_fits import DATA, fitted, made_data, regression
 from lowvar.vi.settings import problem_of
 from lowvar.vi.devices import divided
-from short_fits import regression
 
 assert jax.device_count() == {count}
 folder = tempfile.mkdtemp()
@@ -96,16 +92,3 @@ def test_two_processes_give_the_parameters_of_one():
         found = json.loads(process.communicate(timeout=300)[0].splitlines()[-1])
         assert process.returncode == 0
         assert found["joint_svrg memory"] < 1e-10
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"devices": 9}, "devices 9: JAX has 1, of kind cpu"),
-        ({"devices": 0}, "devices"),
-        ({"devices": 1.5}, "devices"),
-    ],
-)
-def test_wrong_numbers_of_devices_are_refused(options, message):
-    with pytest.raises(lowvar.UserError, match=message):
-        fitted(**options)

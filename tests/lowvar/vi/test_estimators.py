@@ -1,4 +1,6 @@
-"""Signatures, declared costs, backends, dtypes, compilation, tables: for every registered estimator."""
+"""Means, signatures, declared costs, backends, dtypes, compilation, tables: for every registered estimator."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -7,31 +9,14 @@ from lowvar.core import backend as backends
 from lowvar.core.gaussian import independent
 from lowvar.core.optimizers import optimizer
 from lowvar.errors import UserError
-from lowvar.testing.enumerable import costly, estimates, exact_gradient, flat, grid, params, problem, run
-from lowvar.testing.estimators import EstimatorContract
+from lowvar.testing import estimator_contract
+from lowvar.testing.enumerable import costly, flat, problem, run
+from lowvar.testing.estimators import EstimatorContract, assert_carryover
 from lowvar.vi.batches import fixed, iid, reshuffled, sampler
 from lowvar.vi.descent import descend
 from lowvar.vi.estimators import GRADIENT
 from lowvar.vi.run import engine
 from lowvar.vi.run.settings import Method
-
-
-def test_a_backend_that_is_not_supported_is_refused(monkeypatch):
-    from dataclasses import replace
-
-    from lowvar.vi.estimators import cv as module
-
-    original = module.cv
-
-    def only_jax(problem, batches=None):
-        made = original(problem, batches)
-        return replace(made, properties=replace(made.properties, backends=("jax",)))
-
-    monkeypatch.setattr(module, "cv", only_jax)
-    spec = Method("cv")
-    assert engine.make_estimator(spec, problem(), reshuffled(7, 3)).name == "cv"
-    with pytest.raises(UserError, match="estimator 'cv' does not run on torch: it supports jax"):
-        engine.make_estimator(spec, problem("torch"), reshuffled(7, 3))
 
 
 def short(*names):
@@ -40,10 +25,10 @@ def short(*names):
 
 
 # of the kinds of state, a table of rows and a recursion over two points
-OF_KINDS = short("joint", "mlmc_adaptive")
+OF_KINDS, TABLE = short("joint", "mlmc_adaptive"), short("joint")
 
 # costs of each kind: the others count as one of these does
-OF_COSTS = set(GRADIENT.own) - {"full_naive", "full_cv", "joint_glm", "mlmc_optimal", "mlmc_prox", "stl"}
+OF_COSTS = short("naive", "cv", "inc", "joint", "joint_adaptive", "joint_current", "joint_glm_sigma", "mlmc")
 
 
 class TestEstimators(EstimatorContract):
@@ -57,36 +42,33 @@ class TestEstimators(EstimatorContract):
     def test_vectorised_runs_are_the_single_ones_and_compile_once_per_shape(self, name):
         super().test_vectorised_runs_are_the_single_ones_and_compile_once_per_shape(name)
 
-    @pytest.mark.parametrize("name", OF_KINDS)
+    @pytest.mark.parametrize("name", TABLE)
     def test_a_resumed_run_is_the_uninterrupted_one(self, name):
         super().test_a_resumed_run_is_the_uninterrupted_one(name)
 
-    @pytest.mark.parametrize("name", OF_KINDS)
+    @pytest.mark.parametrize("name", TABLE)
     def test_float32_estimate_is_the_rounded_float64_one(self, name):
         super().test_float32_estimate_is_the_rounded_float64_one(name)
 
     # with iid batches, memories are kept in another way
-    @pytest.mark.parametrize("name", short("joint", "joint_adaptive"))
+    @pytest.mark.parametrize("name", TABLE)
     def test_mean_with_iid_batches_all_the_way(self, name):
         super().test_mean_with_iid_batches_all_the_way(name)
 
-    @pytest.mark.parametrize("name", short(*OF_COSTS))
+    @pytest.mark.parametrize("name", OF_COSTS)
     def test_declared_full_passes_and_table(self, name):
         super().test_declared_full_passes_and_table(name)
 
     @pytest.mark.parametrize(
         ("name", "points", "draw"),
-        [pytest.param(one.values[0], 4, reshuffled, marks=one.marks) for one in short(*OF_COSTS)]
-        + [pytest.param(one.values[0], 1, iid, marks=one.marks) for one in short("joint")],
+        [pytest.param(one.values[0], 4, reshuffled, marks=one.marks) for one in OF_COSTS]
+        + [pytest.param(one.values[0], 1, iid, marks=one.marks) for one in TABLE],
     )
     def test_declared_oracles_are_what_it_computes(self, name, points, draw):
         super().test_declared_oracles_are_what_it_computes(name, points, draw)
 
 
-LINEAR = ("joint_glm", "joint_glm_sigma")  # what needs a model of the catalogue with linear predictors
-
-
-@pytest.mark.parametrize("batch", [3, *(pytest.param(size, marks=pytest.mark.long) for size in (1, 4, 7))])
+@pytest.mark.parametrize("batch", [3, pytest.param(7, marks=pytest.mark.long)])
 def test_snapshot_table_equals_the_row_table(batch):
     p = problem()
     states = {}
@@ -106,48 +88,77 @@ def test_a_vector_for_each_fixed_batch_equals_one_for_each_row(backend):
     np.testing.assert_allclose(states["batches"], states["snapshots"], rtol=1e-12)
 
 
-def test_a_table_of_batches_is_unbiased():
-    """Over the batches of an epoch, which are all that there are, and base noise by quadrature: no draws."""
-    import jax
+def test_a_backend_that_is_not_supported_is_refused(monkeypatch):
+    from lowvar.vi.estimators import cv as module
 
-    p, w = problem(rows=6), params(seed=5)
-    batches = fixed(6, 3)
-    estimator, state = run(p, "joint", epochs=3, scheme=fixed, table="batches")
-    eps, weights = grid()
-    index = batches.draw(jax.random.key(0))
-
-    def every(estimator, state, w):
-        return np.asarray(jax.jit(estimates(estimator))(state, w, index, eps))
-
-    found = every(estimator, state.estimator, w)
-    np.testing.assert_allclose(weights @ found.mean(0), flat(exact_gradient(p, w)), rtol=1e-8)
-
-    naive, _ = run(p, "naive", epochs=0)
-    near = [every(one, memory, state.params) for one, memory in ((estimator, state.estimator), (naive, naive.init(w)))]
-    joint, plain = ((np.asarray(weights) @ ((one - one.mean(0)) ** 2).mean(0)).sum() for one in near)
-    assert joint < 0.5 * plain  # of the variance over batches; the approximation is of second order
+    made = module.cv(problem())
+    only_jax = replace(made, properties=replace(made.properties, backends=("jax",)))
+    monkeypatch.setattr(module, "cv", lambda problem, batches=None: only_jax)
+    assert engine.make_estimator(Method("cv"), problem(), reshuffled(7, 3)).name == "cv"
+    with pytest.raises(UserError, match="'cv' does not run on torch"):
+        engine.make_estimator(Method("cv"), problem("torch"), reshuffled(7, 3))
 
 
-def test_a_table_of_batches_needs_fixed_ones():
-    with pytest.raises(UserError, match="joint: table 'batches' needs fixed batches, not 'reshuffled'; use table='row"):
-        GRADIENT.get("joint")(problem(), reshuffled(7, 3), table="batches")
-    with pytest.raises(UserError, match="unknown table 'batches'"):
-        GRADIENT.get("joint_current")(problem(), fixed(7, 3), table="batches")
+@pytest.mark.parametrize(
+    ("name", "batches", "options", "message"),
+    [
+        ("joint", reshuffled(7, 3), {"table": "batches"}, "table 'batches'"),
+        ("joint_current", fixed(7, 3), {"table": "batches"}, "table 'batches'"),
+        ("joint", iid(7, 3), {"table": "snapshots"}, "needs reshuffled or fixed batches"),
+    ],
+)
+def test_a_table_that_its_batches_do_not_fill(name, batches, options, message):
+    with pytest.raises(UserError, match=message):
+        GRADIENT.get(name)(problem(), batches, **options)
 
 
-def test_snapshot_table_needs_epochs():
-    with pytest.raises(UserError, match="needs reshuffled or fixed batches"):
-        GRADIENT.get("joint")(problem(), iid(7, 3), table="snapshots")
-    estimator = GRADIENT.get("joint")(problem(), reshuffled(7, 3))
-    with pytest.raises(UserError, match="built for reshuffled batches, cannot use 'iid' ones"):
-        descend(
-            estimator,
-            sampler(iid(7, 3), independent(), 2, np.float64),
-            optimizer("sgd", 0.1, backends.get("jax")),
-        )
+def test_a_run_draws_the_batches_that_its_estimator_is_made_for():
+    estimator, draw = (
+        GRADIENT.get("joint")(problem(), reshuffled(7, 3)),
+        sampler(iid(7, 3), independent(), 2, np.float64),
+    )
+    with pytest.raises(UserError, match="cannot use 'iid'"):
+        descend(estimator, draw, optimizer("sgd", 0.1, backends.get("jax")))
 
 
-@pytest.mark.parametrize("name", LINEAR)
+@pytest.mark.parametrize("name", ["joint_glm", "joint_glm_sigma"])  # for models of the catalogue with linear predictors
 def test_needs_linear_predictors(name):
     with pytest.raises(UserError, match="needs a model of the catalogue with linear predictors"):
         GRADIENT.get(name)(costly(), reshuffled(96, 32))
+
+
+@pytest.mark.parametrize(
+    ("recursive", "fed"),
+    [
+        *((name, {"base": "cv"}) for name in ("mlmc_adaptive", "storm")),
+        # so wide that nothing is cut off
+        *(pytest.param("mlmc_prox", wide, marks=pytest.mark.long) for wide in ({"box": [-40.0, 40.0]}, {"ball": 40.0})),
+    ],
+)
+def test_the_bias_is_the_carryover_of_the_last_error(recursive, fed):
+    """``E[G_t | past] - grad f(w_t) = carryover (G_{t-1} - grad f(w_{t-1}))``, over all batches and all of the noise.
+
+    The contract has it with the naive gradient; here another one is fed to the recursion.
+    """
+    if recursive == "mlmc_adaptive":
+        with pytest.raises(UserError, match="mlmc_adaptive: base = 'cv' would need"):
+            run(problem(), recursive, epochs=1, **fed)
+        fed = {"base": "stl"}
+    estimator, late = run(problem(), recursive, epochs=3, **fed)
+    assert_carryover(estimator, late.estimator)
+    assert {estimator.properties.carryover} == ({0.9} if recursive == "storm" else {1.0})
+
+
+def test_every_recursive_estimator_is_tested_for_its_bias():
+    made = {one: GRADIENT.get(one)(problem(), iid(7, 3)).properties for one in GRADIENT if "glm" not in one}
+    assert sorted(one for one, of in made.items() if not of.unbiased) == sorted(
+        one for one in GRADIENT.own if GRADIENT.about(one).recursive
+    )
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", sorted(GRADIENT.own))
+def test_the_contract_of_the_mean_holds_with_antithetic_points(name):
+    contract = estimator_contract(name)()
+    contract.pairs = True
+    contract.test_mean_is_the_exact_gradient(name)

@@ -40,43 +40,20 @@ def test_a_saved_fit_continues(short, tmp_path):
     assert again.read_bytes() == path.read_bytes()
 
 
-def other_model(x, y, batch_size=None):
-    with numpyro.handlers.scale(scale=1.0):
-        w = numpyro.sample("w", dist.Normal(0, 2).expand([2]).to_event(1))
-    bias = numpyro.sample("bias", dist.Normal(0, 5))
-    scale = numpyro.sample("scale", dist.HalfNormal(1.0))
-    with numpyro.plate("rows", x.shape[0], subsample_size=batch_size) as index:
-        numpyro.sample("y", dist.Normal(bias + x[index] @ w, scale), obs=y[index])
-
-
-def fewer_sites(x, y, batch_size=None):
-    w = numpyro.sample("w", dist.Normal(0, 1).expand([2]).to_event(1))
-    with numpyro.plate("rows", x.shape[0], subsample_size=batch_size) as index:
-        numpyro.sample("y", dist.Normal(x[index] @ w, 1.0), obs=y[index])
-
-
-def more_sites(x, y, batch_size=None):
-    numpyro.sample("z", dist.Normal(0, 1))
-    regression(x, y, batch_size)
-
-
-def test_a_fit_of_another_version_is_refused_in_one_sentence(short, tmp_path):
+def test_a_fit_of_another_version_is_refused(short, tmp_path):
     path = tmp_path / "fit.npz"
     short.save(path)
     arrays, mark = artifact.read_arrays(path)
     state = max(name for name in arrays if name.startswith("kept/"))
     for changed in ({name: one for name, one in arrays.items() if name != state}, arrays | {state: np.zeros(91)}):
         artifact.write_arrays(path, changed, mark)
-        with pytest.raises(UserError, match="keeps another state than when the fit was saved, by another version"):
+        with pytest.raises(UserError, match="another state than when the fit was saved"):
             lowvar.load(path, regression, DATA)
     np.savez(path, __lowvar__=np.array(json.dumps(mark)), **arrays)  # as before files had a digest
-    with pytest.raises(
-        UserError, match=r"fit\.npz: without the digest .*; make it with: lowvar\.fit\(model, data\)\.save"
-    ):
+    with pytest.raises(UserError, match=r"fit\.npz: without the digest"):
         lowvar.load(path, regression, DATA)
     artifact.write_arrays(path, arrays, mark | {"fit": mark["fit"] | {"form": 1}, "versions": {"lowvar": "0.0.9"}})
-    message = r"fit\.npz: the fit was saved in format 1, by lowvar 0\.0\.9, and lowvar .* reads format \d: fit again"
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(UserError, match=r"in format 1, by lowvar 0\.0\.9"):
         lowvar.load(path, regression, DATA)
 
 
@@ -84,27 +61,33 @@ def test_a_file_fits_its_model_and_its_data_only(short, tmp_path):
     path = tmp_path / "fit.npz"
     short.save(path)
     x, y = DATA["x"], DATA["y"]
+
+    def sharper(x, y, batch_size=None):
+        with numpyro.handlers.scale(scale=1.1):
+            regression(x, y, batch_size)
+
+    def more_sites(x, y, batch_size=None):
+        numpyro.sample("z", dist.Normal(0, 1))
+        regression(x, y, batch_size)
+
     wrong = [
-        (regression, {"x": x[:150], "y": y[:150]}, r"'x' had shape \(200, 2\) in the fit, and has \(150, 2\) now"),
-        (regression, {"x": x.astype(np.float32), "y": y}, "'x' had type float64 in the fit, and has float32 now"),
+        (regression, {"x": x[:150], "y": y[:150]}, r"'x' had shape \(200, 2\) .* \(150, 2\)"),
+        (regression, {"x": x.astype(np.float32), "y": y}, "'x' had type float64 .* float32"),
         (regression, {"x": x, "y": y + 1}, "'y' has other values than in the fit"),
         (regression, {"x": x}, "the fit's data were x, y, not x"),
-        (other_model, DATA, "the model's densities differ from those of the saved fit"),
-        (fewer_sites, DATA, r"fit\.npz: unknown site 'bias_auto_loc' \(known: w\)"),
-        (more_sites, DATA, r"another model: its sites were bias \(1\), scale \(1\), w \(2\) in float64"),
+        (sharper, DATA, "the model's densities differ from those of the saved fit"),
+        (more_sites, DATA, "another model"),
     ]
     for model, data, message in wrong:
         with pytest.raises(UserError, match=message):
             lowvar.load(path, model, data)
     path.write_bytes(path.read_bytes()[:-200])
-    with pytest.raises(UserError, match=r"fit.npz: not an array file of lowvar, or damaged"):
+    with pytest.raises(UserError, match=r"fit.npz: .*damaged"):
         lowvar.load(path, regression, DATA)
     with pytest.raises(UserError, match="no such file"):
         lowvar.load(tmp_path / "none.npz", regression, DATA)
-    from lowvar.core import artifact
-
     artifact.write_arrays(path, {"a": np.ones(2)}, artifact.stamp("0", {}))
-    with pytest.raises(UserError, match="no fit, but another file of lowvar"):
+    with pytest.raises(UserError, match="no fit"):
         lowvar.load(path, regression, DATA)
 
 
@@ -117,27 +100,17 @@ def test_a_users_own_objects_are_given_again(tmp_path):
     fit.save(path)
     alone = lowvar.load(path, regression, DATA)
     np.testing.assert_array_equal(alone.params["w_auto_loc"], fit.params["w_auto_loc"])
-    with pytest.raises(
-        UserError, match=r"lowvar\.load needs the optimizer or estimator that fit was given as an object"
-    ):
+    with pytest.raises(UserError, match="needs the optimizer"):
         alone.resume(10)
     loaded = lowvar.load(path, regression, DATA, **mine)
     assert_equal(loaded.resume(38, khat_samples=0, progress=False), fitted(estimator="naive", num_steps=100, **mine))
-
-
-@pytest.mark.long
-def test_resume_keeps_the_setting_of_khat(short, tmp_path):
-    short.save(tmp_path / "fit.npz")
-    for one in (short, lowvar.load(tmp_path / "fit.npz", regression, DATA)):
-        assert one.resume(10, progress=False).khat is None
-        assert one.resume(10, khat_samples=200, progress=False).khat is not None
 
 
 def test_init_names_the_sites_that_a_fit_of_another_model_lacks(short):
     def wider(x, y, batch_size=None):
         regression(x, y + numpyro.sample("shift", dist.Normal(0, 1)), batch_size)
 
-    with pytest.warns(UserWarning, match="wider: init, a fit of regression, has no values of 'shift', which start as"):
+    with pytest.warns(UserWarning, match="no values of 'shift'"):
         fitted(wider, init=short, estimator="naive", num_steps=1)
 
 
@@ -145,7 +118,7 @@ def test_pickles(short):
     """With a function of a module, and with a local one; copies too."""
     assert_equal(pickle.loads(pickle.dumps(short)), short)
     assert_equal(copy.deepcopy(short), short)
-    width = 1.5
+    width, lock = 1.5, threading.Lock()
 
     def local(x, y, batch_size=None):
         w = numpyro.sample("w", dist.Normal(0, width).expand([2]).to_event(1))
@@ -156,15 +129,11 @@ def test_pickles(short):
     back = pickle.loads(pickle.dumps(fit))
     assert_equal(back.resume(20, khat_samples=0, progress=False), fit.resume(20, khat_samples=0, progress=False))
 
-
-def test_what_cannot_be_pickled_is_told():
-    lock = threading.Lock()
-
     def locked(x, y, batch_size=None):
         with lock:
             regression(x, y, batch_size)
 
-    with pytest.raises(UserError, match=r"locked: the fit cannot be pickled.*lock.*write fit\.save\(path\) instead"):
+    with pytest.raises(UserError, match=r"locked: the fit cannot be pickled.*lock"):
         pickle.dumps(fitted(locked, estimator="naive", num_steps=1))
 
 

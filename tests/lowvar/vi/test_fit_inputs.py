@@ -13,7 +13,6 @@ import pytest
 
 import lowvar
 from lowvar.errors import UserError
-from lowvar.vi.settings import solver_of
 
 N = 40
 RNG = np.random.default_rng(0)
@@ -38,11 +37,6 @@ def fitted(model=regression, data=DATA, **options):
 # --- optimizers ------------------------------------------------------------------------------------------------------
 
 OPTIMIZERS = {
-    "injected": optax.inject_hyperparams(optax.adam)(learning_rate=0.01),
-    "noisy": optax.chain(optax.add_noise(0.1, 0.5, jax.random.key(3)), optax.adam(0.01)),
-    "by block": optax.multi_transform(
-        {"a": optax.chain(optax.clip(10.0), optax.adam(0.01)), "b": optax.sgd(1e-4)}, {"mu": "a", "log_sigma": "b"}
-    ),
     "every": optax.MultiSteps(optax.apply_if_finite(optax.adam(0.02), 3), 2),
     "prodigy": optax.contrib.prodigy(1.0),
 }
@@ -52,42 +46,39 @@ OPTIMIZERS = {
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_any_optimizer_of_optax(name, tmp_path):
     """One with random numbers, a schedule and a chain is in ``test_fit_files.py``."""
-    fit = fitted(estimator="naive", optimizer=OPTIMIZERS[name])
+    given = {"estimator": "naive", "optimizer": OPTIMIZERS[name]}
+    fit = fitted(**given)
     assert fit.elbo["elbo"].iloc[-1] > fit.elbo["elbo"].iloc[0]
     fit.save(tmp_path / "fit.npz")
     loaded = lowvar.load(tmp_path / "fit.npz", regression, DATA, optimizer=OPTIMIZERS[name])
-    np.testing.assert_array_equal(
-        loaded.resume(10, khat_samples=0, progress=False).params["w_auto_loc"],
-        fitted(estimator="naive", optimizer=OPTIMIZERS[name], num_steps=72).params["w_auto_loc"],
-    )
+    resumed, longer = loaded.resume(10, khat_samples=0, progress=False), fitted(**given, num_steps=72)
+    np.testing.assert_array_equal(resumed.params["w_auto_loc"], longer.params["w_auto_loc"])
 
 
 def test_a_schedule_is_a_step_size():
     schedule = optax.exponential_decay(0.05, 20, 0.5)
-    by_name = fitted(estimator="naive", step_size=schedule)
-    np.testing.assert_array_equal(
-        by_name.params["w_auto_loc"], fitted(estimator="naive", optimizer=optax.adam(schedule)).params["w_auto_loc"]
+    one, other = (
+        fitted(estimator="naive", **o) for o in ({"step_size": schedule}, {"optimizer": optax.adam(schedule)})
     )
+    np.testing.assert_array_equal(one.params["w_auto_loc"], other.params["w_auto_loc"])
+
+
+CONSTANT = optax.constant_schedule(0.1)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"optimizer": optax.lbfgs()}, "optimizer: it asks for .*'value'.* without a value of the objective"),
-        ({"optimizer": optax.contrib.reduce_on_plateau()}, "optimizer: it asks for 'value' in every update"),
-        ({"optimizer": optax.polyak_sgd()}, "optimizer: it asks for 'value' in every update"),
-        ({"optimizer": optax.adam}, "optimizer: give 'adam' .* not the function adam: call it"),
-        ({"optimizer": "adamw"}, "unknown optimizer 'adamw'"),
-        ({"optimizer": "adamw", "step_size": optax.constant_schedule(1.0)}, "unknown optimizer 'adamw'"),
-        ({"optimizer": numpyro.optim.Adam(0.01)}, "optimizer: a NumPyro optimizer .* optax.adam"),
+        ({"optimizer": optax.lbfgs()}, "optimizer: it asks for .*'value'"),
+        ({"optimizer": optax.adam}, "optimizer: .*call it"),
+        ({"optimizer": "adamw", "step_size": CONSTANT}, "'adamw'"),
+        ({"optimizer": 0.1}, "optimizer"),
+        ({"optimizer": numpyro.optim.Adam(0.01)}, "optimizer: .* optax.adam"),
         ({"optimizer": optax.lookahead(optax.sgd(0.1), 5, 0.5)}, "optimizer: it cannot update parameters"),
-        ({"step_size": lambda: 1.0}, "step_size: a schedule takes the number of the step"),
-        ({"step_size": lambda t: -1.0}, "step_size: the schedule's first value -1.0"),
-        ({"optimizer": optax.adam(0.1), "step_size": optax.constant_schedule(1.0)}, "has its own step size"),
-        (
-            {"step_size": optax.constant_schedule(0.1), "schedule": {"kind": "time", "beta": 0.1}},
-            "step_size is a schedule of optax: leave schedule out",
-        ),
+        ({"step_size": lambda: 1.0}, "step_size"),
+        ({"step_size": lambda t: -1.0}, "step_size: .*-1.0"),
+        ({"optimizer": optax.adam(0.1), "step_size": 0.1}, "has its own step size"),
+        ({"step_size": CONSTANT, "schedule": {"kind": "time", "beta": 0.1}}, "leave schedule out"),
     ],
     ids=lambda one: one if isinstance(one, str) else None,
 )
@@ -139,11 +130,8 @@ def test_tensors_of_torch(usual):
     torch = pytest.importorskip("torch")
     tensors = {name: torch.tensor(value) for name, value in DATA.items()} | {"n": torch.tensor(N)}
     np.testing.assert_array_equal(fitted(data=tensors, estimator="naive").params["w_auto_loc"], usual)
-    for wrong, message in (
-        (tensors["x"].requires_grad_(), r"'x' is a Tensor that NumPy cannot read: .* Use tensor.detach\(\).numpy\(\)"),
-        (tensors["x"].detach().bfloat16(), "'x' is a Tensor that NumPy cannot read: .*BFloat16"),
-    ):
-        with pytest.raises(UserError, match=message):
+    for wrong in (tensors["x"].requires_grad_(), tensors["x"].detach().bfloat16()):
+        with pytest.raises(UserError, match="'x' is a Tensor that NumPy cannot read"):
             fitted(data=DATA | {"x": wrong})
 
 
@@ -154,15 +142,6 @@ def test_a_jitted_model_has_a_guide():
         jax.random.key(0), x=jnp.asarray(X)
     )
     assert draws["y"].shape == (2, N)
-
-
-@pytest.mark.long
-def test_a_jitted_model_has_scores():
-    plain, jitted = (
-        lowvar.scores(model, DATA, {"w": np.ones((3, 2)), "bias": np.ones(3)})
-        for model in (regression, jax.jit(regression))
-    )
-    np.testing.assert_array_equal(plain[1], jitted[1])
 
 
 def inside(x, y):
@@ -180,26 +159,25 @@ WRONG = {
     "no rows": (
         lambda x, y: numpyro.sample("y", dist.Normal(numpyro.sample("z", dist.Normal()), 1.0), obs=y),
         {"x": None, "y": np.zeros(0)},
-        "there are no rows: the observations are empty",
+        "there are no rows",
     ),
-    "no observations": (regression, {"y": None}, "the model observes nothing; pass its observations in the data too"),
-    "an unknown argument": (regression, {"z": X}, r"the model does not accept these data \(x, y, z\)"),
-    "strings": (regression, {"y": ["u"] * N}, "'y' holds|'y' is not an array of numbers"),
-    "strings of pandas": (regression, {"y": pd.Series(["u", "v"] * (N // 2))}, "'y' holds str, not numbers"),
-    "categories": (regression, {"y": pd.Series(["u", "v"] * (N // 2), dtype="category")}, "'y' holds str, not numbers"),
-    "dates": (regression, {"y": pd.Series(pd.date_range("2020", periods=N))}, r"'y' holds dates, not"),
-    "numbers as objects": (regression, {"x": X.astype(object)}, r"'x' has numbers as objects .* with .astype\(float\)"),
-    "gaps as objects": (regression, {"y": np.array([1.0, None] * (N // 2))}, "'y' holds NoneType, not numbers"),
+    "no observations": (regression, {"y": None}, "observes nothing"),
+    "an unknown argument": (regression, {"z": X}, "z"),
+    "strings": (regression, {"y": ["u"] * N}, "'y'"),
+    "strings of pandas": (regression, {"y": pd.Series(["u", "v"] * (N // 2), dtype="category")}, "'y' holds str"),
+    "dates": (regression, {"y": pd.Series(pd.date_range("2020", periods=N))}, "'y' holds dates"),
+    "numbers as objects": (regression, {"x": X.astype(object)}, "'x'"),
+    "gaps as objects": (regression, {"y": np.array([1.0, None] * (N // 2))}, "'y' holds NoneType"),
     "infinite": (regression, {"x": np.where(X[3] == X, np.inf, X)}, "'x' is infinite in 2 places, the first in row 3"),
-    "a mixed frame": (regression, {"x": frame().assign(c="u")}, "'x' holds"),
-    "ragged lists": (regression, {"x": [[1.0, 2.0], [3.0]]}, "'x' is not an array of numbers: .*inhomogeneous"),
-    "a tuple": (regression, {"y": tuple(DATA["y"])}, "'y' is a tuple: give an array"),
+    "ragged lists": (regression, {"x": [[1.0, 2.0], [3.0]]}, "'x'"),
+    "a mask": (regression, {"y": np.ma.masked_array(DATA["y"], DATA["y"] > 3)}, "'y' is a masked array"),
+    "a tuple": (regression, {"y": tuple(DATA["y"])}, "'y' is a tuple"),
     "rows of pandas in another order": (
         regression,
-        {"n": pd.Series(range(3)), "x": frame().set_axis(LABELS), "y": pd.Series(DATA["y"], index=LABELS).iloc[::-1]},
-        r"^y: its index has another order than that of x; give y.loc\[x.index\]$",
+        {"x": frame().set_axis(LABELS), "y": pd.Series(DATA["y"], index=LABELS).iloc[::-1]},
+        r"y: its index has another order than that of x",
     ),
-    "complex": (regression, {"x": X + 0j}, "log_likelihood returned complex128; it must be real"),
+    "complex": (regression, {"x": X + 0j}, "complex128"),
 }
 
 
@@ -211,7 +189,7 @@ def test_models_and_data_that_cannot_be_fitted(kind):
     assert "\n" not in str(caught.value).strip()
 
 
-def test_missing_parameters_of_a_model():
+def test_parameters_and_data_that_a_model_lacks():
     def model(x, y):
         bias = numpyro.param("bias", 0.0)
         w = numpyro.sample("w", dist.Normal(0, 1).expand([2]).to_event(1))
@@ -219,28 +197,13 @@ def test_missing_parameters_of_a_model():
             numpyro.sample("y", dist.Normal(x[index] @ w + bias, 1.0), obs=y[index])
 
     guide = {"w_auto_loc": np.zeros(2), "w_auto_scale": np.ones(2)}
-    with pytest.raises(
-        UserError, match="params: no value of 'bias', which model needs; given: w_auto_loc, w_auto_scale"
+    for call, name in (
+        (lambda: lowvar.decompose(model, DATA, guide), "'bias'"),
+        (lambda: lowvar.scores(model, DATA, {"w": np.zeros((3, 2))}), "bias"),
+        (lambda: lowvar.fit(model, {"y": DATA["y"]}), "'x'"),
     ):
-        lowvar.decompose(model, DATA, guide)
-    with pytest.raises(
-        UserError, match=r"parameters .* without values: bias; give the fitted ones: params=fit\.params"
-    ):
-        lowvar.scores(model, DATA, {"w": np.zeros((3, 2))})
-    with pytest.raises(UserError, match=r"does not accept these data \(y\): .*missing 1 required .* 'x'"):
-        lowvar.fit(model, {"y": DATA["y"]})
-
-
-def test_draws_are_fewer_where_a_model_without_a_plate_has_many_rows():
-    """All rows count as one there, but a pass reads them all."""
-
-    def rate(y):
-        numpyro.sample("y", dist.Poisson(numpyro.sample("rate", dist.Gamma(2, 1))).expand([len(y)]), obs=y)
-
-    problem = lowvar.problem(rate, {"y": np.full(100_000, 3)})
-    settings = {"optimizer": "adam", "step_size": None, "num_steps": 1, "batch_size": None, "num_particles": 1}
-    assert problem.N == 1
-    assert solver_of(problem, elbo_samples=None, **settings).elbo_samples == 82  # 2**23 / 1e5, and even: two groups
+        with pytest.raises(UserError, match=name):
+            call()
 
 
 @pytest.mark.parametrize("key", [jax.random.key(0), jax.random.PRNGKey(0)], ids=["key", "PRNGKey"])
@@ -252,6 +215,5 @@ def test_a_key_of_jax_is_no_seed(key):
         lambda: lowvar.integrate(x, x, x, seed=key),
         lambda: lowvar.minimize(np.sum, x[0], 1.0, budget=20, seed=key),
     ):
-        with pytest.raises(UserError) as told:
+        with pytest.raises(UserError, match="seed: a JAX key"):
             call()
-        assert str(told.value) == "seed: a JAX key: give a whole number, such as seed=0"

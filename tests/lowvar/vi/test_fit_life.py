@@ -81,14 +81,6 @@ def test_a_second_fit_of_the_same_shapes_compiles_nothing(compilations):
     assert not np.array_equal(first.params["w_auto_loc"], second.params["w_auto_loc"])
 
 
-@pytest.mark.long
-def test_a_fit_by_shared_programs_has_the_bytes_of_one_by_its_own():
-    lowvar.fit(cell(), counts(0), **QUICK)
-    shared = lowvar.fit(cell(), counts(1), seed=1, **QUICK)
-    jax.clear_caches()
-    assert_equal(lowvar.fit(cell(), counts(1), seed=1, **QUICK), shared)
-
-
 def test_a_changed_global_of_the_model_is_seen():
     """Programs are shared by what a model computes, not by its name: arrays and numbers that it reads are current."""
     world = {"shift": np.zeros(N), "width": 1.0}
@@ -110,52 +102,43 @@ def test_a_changed_global_of_the_model_is_seen():
     assert abs(start() - shifted) > 0.1
 
 
-def test_equal_programs_are_shared_and_others_are_not(compilations):
-    from lowvar.core.jax import compiled
-
-    def of(array, number):
-        return compiled(lambda x: jnp.sum(jax.nn.relu(x) * array) + jnp.where(x.sum() > 0, number, 0 * x.sum()))
-
-    one, array = jnp.ones(3), np.arange(3.0)
-    value = float(of(array, 1.0)(one))
-    del compilations[:]
-    assert float(of(array + 1, 1.0)(one)) == value + 3
-    assert not compilations
-    assert float(of(array, 2.0)(one)) == value + 1
-    assert compilations
-    signs = [np.signbit(compiled(lambda x, zero=zero: x * zero)(1.0)) for zero in (0.0, -0.0)]
-    assert signs == [False, True]
-    grown = compiled(lambda x: x + 1, donate_argnums=0)
-    assert grown(grown(jnp.zeros(3))).tolist() == [2.0, 2.0, 2.0]
-    assert jax.grad(lambda x: compiled(jnp.sin)(x))(0.0) == 1.0  # inside another transformation
-
-
 # --- resume ----------------------------------------------------------------------------------------------------------
 
-RESUMED = [  # besides the default, which alone is in `make test`
-    {"estimator": "joint"},
-    {"estimator": "mlmc", "num_particles": 4, "schedule": {"kind": "step", "beta": 0.5, "r": 20}},
-    {
-        "estimator": "naive",
-        "noise": "antithetic",
-        "num_particles": 2,
-        "step_size": optax.cosine_decay_schedule(0.1, 150),
-    },
-]
+RESUMED = {
+    "mlmc": {"estimator": "mlmc", "num_particles": 4, "schedule": {"kind": "step", "beta": 0.5, "r": 20}},
+    "antithetic": {"estimator": "joint", "noise": "antithetic", "num_particles": 2,
+                   "step_size": optax.cosine_decay_schedule(0.1, 150)},
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "options",
-    [{}, *(pytest.param(one, marks=pytest.mark.long) for one in RESUMED)],
-    ids=lambda one: ",".join(one) or "default",
-)
-def test_a_resumed_fit_has_the_bytes_of_a_longer_one(options):
-    """From inside an epoch (62 steps of four each), and twice."""
-    long = fitted(num_steps=143, **options)
-    again = fitted(**options)
+@pytest.mark.parametrize("name", ["mlmc", pytest.param("antithetic", marks=pytest.mark.long)])
+def test_a_resumed_fit_has_the_bytes_of_a_longer_one(name):
+    """From inside an epoch (62 steps of four each), and twice; ``test_fit_files.py`` has the default."""
+    long = fitted(num_steps=143, **RESUMED[name])
+    again = fitted(**RESUMED[name])
     for more in (40, 41):
         again = again.resume(more, khat_samples=0, progress=False)
     assert_equal(again, long)
+
+
+def test_what_is_not_resumed():
+    fit = fitted(estimator="mlmc_optimal", num_particles=2, num_steps=4)
+    with pytest.raises(UserError, match="resume: 'mlmc_optimal' plans its particles for the number of steps"):
+        fit.resume(10)
+    fit = fitted(estimator="naive", num_steps=1)
+    with pytest.raises(UserError, match="num_steps 0"):
+        fit.resume(0)
+    with jax.enable_x64(False), pytest.raises(UserError, match="float64"):
+        fit.resume(1)
+
+
+def test_a_schedule_that_ends_before_the_steps_is_told():
+    with pytest.raises(UserError, match="is 0 from step r = 30 on"):
+        fitted(schedule={"kind": "cosine", "beta": 0.5, "r": 30})
+    with pytest.raises(UserError, match="beta is missing"):
+        fitted(schedule={"kind": "cosine"})
+    with pytest.warns(UserWarning, match="no parameter moved"):
+        fitted(num_steps=400, estimator="naive", optimizer=optax.adam(optax.cosine_decay_schedule(0.05, 30)))
 
 
 def test_a_resumed_cosine_is_stretched_to_the_new_end():
@@ -177,26 +160,6 @@ def test_a_late_rise_is_measured_before_the_step_size_falls():
     assert late_rise(trace)[0] == pytest.approx(2.0)
     for plan, rows in ((None, trace), (falling, trace[:4]), (falling, trace.iloc[[0, 5]])):
         assert fall_of(plan, rows) == np.inf
-
-
-def test_an_estimator_that_plans_for_the_length_is_not_resumed():
-    fit = fitted(estimator="mlmc_optimal", num_particles=2, num_steps=4)
-    with pytest.raises(UserError, match="resume: 'mlmc_optimal' plans its particles for the number of steps"):
-        fit.resume(10)
-    with pytest.raises(UserError, match="num_steps 0: it must be a whole number, 1 or more"):
-        fitted().resume(0)
-    with jax.enable_x64(False), pytest.raises(UserError, match="resume: the fit is in float64; set jax_enable_x64 as"):
-        fit.resume(1)
-
-
-def test_a_schedule_that_ends_before_the_steps_is_told():
-    with pytest.raises(UserError, match="is 0 from step r = 30 on, where nothing would move: set r = num_steps = 62"):
-        fitted(schedule={"kind": "cosine", "beta": 0.5, "r": 30})
-    with pytest.raises(UserError, match="fit: schedule: 'cosine' takes beta and r: beta is missing"):
-        fitted(schedule={"kind": "cosine"})
-    ended = optax.cosine_decay_schedule(0.05, 30)
-    with pytest.warns(UserWarning, match="no parameter moved in the last .* steps: if the optimizer's step size is 0"):
-        fitted(num_steps=400, estimator="naive", optimizer=optax.adam(ended))
 
 
 def test_models_in_several_threads_run_one_after_another():

@@ -5,15 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lowvar.core.gaussian import independent
-from lowvar.core.optimizers import optimizer
-from lowvar.errors import UserError
-from lowvar.testing.enumerable import BATCH, DIM, N, epoch_noise, estimates, flat, grid, params, problem, quadratic, run
-from lowvar.vi.batches import Noise, iid, reshuffled, sampler
-from lowvar.vi.descent import descend
+from lowvar.testing.enumerable import BATCH, DIM, N, estimates, grid, params, problem, quadratic, run
+from lowvar.vi.batches import iid, reshuffled
 from lowvar.vi.estimators import GRADIENT
-from lowvar.vi.estimators import inc as module
-from lowvar.vi.variational import VariationalProblem
 
 MU = slice(0, DIM)
 
@@ -118,76 +112,6 @@ def test_a_perfect_ensemble(beta):
     # and where joint does not
     joint = GRADIENT.get("joint")(p, iid(p.N, 1))
     assert s.total(s.of(joint, joint.init(w))[..., MU]) < 1e-20 * s.subsampling
-
-
-def one(noise, t=0):
-    return jax.tree.map(lambda leaf: leaf[t], noise)
-
-
-@pytest.mark.long
-def test_an_ensemble_is_between_its_two():
-    p = problem()
-    noise = one(epoch_noise(p, reshuffled(N, BATCH), 3))
-    w, found, memory = params(seed=5), {}, run(p, "inc", epochs=2)[1].estimator
-    for name, options in (("naive", {}), ("cv", {}), ("inc", {}), ("ensemble", {"beta": 0.3})):
-        estimator = GRADIENT.get(name)(p, reshuffled(N, BATCH), **options)
-        state = memory if estimator.properties.table_rows else ()
-        found[name] = flat(jax.jit(estimator.estimate)(state, w, noise)[0])
-    c_cv, c_inc = found["cv"] - found["naive"], found["inc"] - found["naive"]
-    assert min(np.abs(c_cv[MU]).max(), np.abs(c_inc).max()) > 0.01
-    np.testing.assert_allclose(found["ensemble"], found["naive"] + 0.3 * c_cv + 0.7 * c_inc, rtol=1e-10)
-
-
-@pytest.mark.parametrize("beta", [0, 1, -0.5, 1.5, float("nan")])
-def test_shares_of_an_ensemble(beta):
-    with pytest.raises(UserError, match=r"ensemble: beta = .*; it must lie between 0 \('inc'\) and 1"):
-        GRADIENT.get("ensemble")(problem(), reshuffled(N, BATCH), beta=beta)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("batch", "rows", "kind"),  # rows at a time: all snapshots at once, in chunks, and one by one
-    [(3, 1024, "linear"), (2, 4, "linear"), (3, 3, "generic")],
-)
-def test_snapshots_equal_rows(batch, rows, kind, monkeypatch):
-    """The same runs with ``2 ceil(N / B)`` vectors as with one for each row, however the pass is cut."""
-    monkeypatch.setattr(module, "_ROWS", rows)
-    p = problem()
-    if kind == "generic":
-        p = VariationalProblem("generic", p.backend, p.N, p.dim, p.log_likelihood, p.log_prior)
-    estimator, state = run(p, "inc", epochs=3, batch=batch, step_size=0.03)
-    table = {block: state.params[block][None].repeat(N, axis=0) * np.nan for block in state.params}
-    # by hand: w^n from a run of its own, one batch after another
-    batches = reshuffled(N, batch)
-    solver = descend(estimator, sampler(batches, independent(), DIM), optimizer("sgd", 0.03, p.backend))
-    at, step, ended = solver.init(params()), jax.jit(solver.step), jax.jit(solver.end_epoch)
-    for epoch in range(3):
-        noise = epoch_noise(p, batches, epoch)
-        for t in range(batches.steps):
-            here = np.asarray(noise.index[t])[: int(noise.rows[t])]
-            table = {block: jnp.asarray(table[block]).at[here].set(at.params[block]) for block in table}
-            at = step(at, one(noise, t))
-        at = ended(at, noise.index)
-    by_rows = GRADIENT.get("inc")(p, iid(N, batch))
-    w, noise = params(seed=5), one(epoch_noise(p, iid(N, batch), 9))
-    expected = flat(jax.jit(by_rows.estimate)({"table": table}, w, noise)[0])
-    np.testing.assert_allclose(flat(jax.jit(estimator.estimate)(state.estimator, w, noise)[0]), expected, rtol=1e-10)
-
-
-@pytest.mark.parametrize("name", ["full_naive", "full_cv"])
-def test_full_batches_ignore_the_batch(name):
-    """They are ``naive`` and ``cv`` with all rows in the batch."""
-    p, w = problem(), params(seed=5)
-    noise = one(epoch_noise(p, reshuffled(N, BATCH), 0, gaussian=independent(3)))
-    estimator = GRADIENT.get(name)(p, reshuffled(N, BATCH))
-    estimate = jax.jit(estimator.estimate)
-    found = flat(estimate((), w, noise)[0])
-    nowhere = noise._replace(index=noise.index * 0 + 10**6, weight=noise.weight * np.nan)
-    np.testing.assert_array_equal(flat(estimate((), w, nowhere)[0]), found)
-    whole = Noise(jnp.arange(N), jnp.full(N, 1 / N), jnp.asarray(float(N)), noise.eps, jnp.asarray(0))
-    expected = jax.jit(GRADIENT.get(name.removeprefix("full_"))(p).estimate)((), w, whole)[0]
-    np.testing.assert_allclose(found, flat(expected), rtol=1e-12)
-    assert estimator.oracles_of_run(1, N, 3, steps=1) == (3 * N, N if name == "full_cv" else 0)
 
 
 @pytest.mark.long

@@ -352,23 +352,6 @@ def check(estimator, formula, draw):
         state = estimator.end_epoch(state, noise.index)
 
 
-def test_the_coefficients_of_joint_adaptive_are_clipped_on_both_sides():
-    """The run above has coefficients below 0, within and above 1, so that its comparison sees the clip."""
-    formula, found = Adaptive(), []
-    formula.start(path()[0], True)
-    for noise, epoch in zip(noise_of(reshuffled), range(EPOCHS), strict=True):
-        formula.begin(path()[max(0, 3 * epoch - 1)])
-        for t in range(3):
-            rows = int(noise.rows[t])
-            batch = Noise(np.asarray(noise.index[t])[:rows], np.full(rows, 1 / rows), np.asarray(noise.eps[t]))
-            formula.estimate(path()[3 * epoch + t], batch)
-            found.append(-formula.product / np.where(formula.square > 0, formula.square, 1))
-    found = np.array(found[:-1])
-    assert (found < -0.1).any()
-    assert ((found > 0.1) & (found < 0.9)).any()
-    assert (found > 1.1).any()
-
-
 def test_mlmc_adaptive_takes_the_particles_of_theorem_1():
     """``N_t = N_0 sqrt(V_t / (2 V_0))`` rounded up to one of its sizes, every 25 epochs; ``V_t`` a running mean."""
     estimator = GRADIENT.get("mlmc_adaptive")(problem("torch"), fixed(N, N), particles=40)

@@ -6,13 +6,11 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
-import scipy.sparse
 from numpyro import handlers
 from numpyro.infer.util import log_density, potential_energy
 
 from lowvar.errors import UserError
 from lowvar.vi.numpyro.model import from_numpyro
-from lowvar_studies.models.logistic_regression import model as logistic_model
 from lowvar_studies.models.logistic_regression import problem as logistic_regression
 
 RNG = np.random.default_rng(0)
@@ -47,6 +45,9 @@ def test_density_is_numpyros(p, rng):
     arrays = {key: jnp.asarray(value) for key, value in DATA.items()}
     theirs = jax.jit(lambda z: -potential_energy(gamma_regression, (), arrays, p.unravel(z)))(z)
     assert float(ours) == pytest.approx(float(theirs), rel=1e-12)
+    values = p.constrain(z)
+    assert set(values) == {"scale", "low", "span", "mix", "w", "total"}
+    assert float(values["mix"].sum()) == pytest.approx(1)
 
 
 def test_subsampled_density_scales_as_numpyros(p, rng):
@@ -67,12 +68,6 @@ def test_subsampled_density_scales_as_numpyros(p, rng):
     index, theirs, ours = densities(z, latent)
     assert len(index) == 4
     assert float(ours) == pytest.approx(float(theirs), rel=1e-12)
-
-
-def test_deterministic_sites_come_out(p):
-    values = p.constrain(jnp.zeros(p.dim))
-    assert set(values) == {"scale", "low", "span", "mix", "w", "total"}
-    assert float(values["mix"].sum()) == pytest.approx(1)
 
 
 def test_full_pass_in_chunks(monkeypatch, rng):
@@ -105,17 +100,15 @@ def subsampled(x, y=None, batch_size=None):
 
 
 @pytest.mark.parametrize("model", [weighted, subsampled])
-@pytest.mark.parametrize("N", [*(pytest.param(N, marks=pytest.mark.long) for N in (2, 5)), 11])
-def test_scaled_and_subsampled_models(model, N):
-    data = {"x": X[:N], "y": DATA["y"][:N]}
-    p = from_numpyro(model, data)
+def test_scaled_and_subsampled_models(model):
+    p = from_numpyro(model, DATA)
     z = jnp.array([0.3, -0.2, 0.1])
-    arrays = {k: jnp.asarray(v) for k, v in data.items()}
-    batches = np.arange(N)[::-1], np.zeros(N, int), np.array([N - 1])
+    arrays = {k: jnp.asarray(v) for k, v in DATA.items()}
+    batches = np.arange(11)[::-1], np.zeros(11, int), np.array([10])
 
     @jax.jit
     def densities(z):
-        rows, *others = (p.log_likelihood(z, jnp.asarray(index)) for index in (np.arange(N), *batches))
+        rows, *others = (p.log_likelihood(z, jnp.asarray(index)) for index in (np.arange(11), *batches))
         return rows, others, rows.sum() + p.log_prior(z), -potential_energy(model, (), arrays, p.unravel(z))
 
     rows, others, ours, theirs = jax.tree.map(np.asarray, densities(z))
@@ -124,7 +117,7 @@ def test_scaled_and_subsampled_models(model, N):
         np.testing.assert_allclose(found, rows[index], rtol=1e-12)
 
 
-@pytest.mark.parametrize("scale", [1.0, 5.9, 6.1, 40.0, 2000.0])
+@pytest.mark.parametrize("scale", [1.0, 6.1, 2000.0])
 def test_exact_elbo_of_wide_predictors(scale):
     """The quadrature against a brute-force one, also where the predictor spreads far over the kink."""
     from lowvar.core.backend import get
@@ -141,77 +134,50 @@ def test_exact_elbo_of_wide_predictors(scale):
         np.testing.assert_allclose(found, brute, rtol=1e-8, atol=1e-9)
 
 
-def test_a_bad_row_is_named():
-    y = np.array(DATA["y"])
-    y[9] = np.nan
-    with pytest.raises(
-        UserError, match=r"row 9 is (nan|-inf) at the start; 'y' is NaN in 1 places, the first in row 9"
-    ):
-        from_numpyro(gamma_regression, {"x": X, "y": y})
+def gapped(u, g, y):
+    """Gaps of ``u`` are read by group; those of ``y`` are none of its business."""
+    w = numpyro.sample("w", dist.Normal(0, 1))
+    with numpyro.plate("rows", 11) as index:
+        numpyro.sample(
+            "y", dist.Normal(w * u[g[index]], jnp.nan_to_num(y[index], nan=1.0)), obs=jnp.asarray(X)[index, 0]
+        )
 
 
-def test_a_missing_entry_of_a_group_is_named():
-    u = np.array([0.3, np.nan, 0.1])
+GROUPS = {"u": np.array([0.3, np.nan, 0.1]), "g": np.arange(11) % 3, "y": np.ones(11)}
+LOST = np.where(np.arange(11) == 9, np.nan, DATA["y"])
 
-    def groups(u, g, y):
-        w = numpyro.sample("w", dist.Normal(0, 1))
-        with numpyro.plate("rows", 11) as index:
-            numpyro.sample("y", dist.Normal(w * u[g[index]], 1), obs=y[index])
 
-    message = r"row 1 is nan at the start; 'u' is NaN in 1 places, the first in row 1"
+@pytest.mark.parametrize(
+    ("model", "data", "message"),
+    [
+        (gamma_regression, {"x": X, "y": LOST}, "row 9 is (nan|-inf) at the start; 'y' is NaN in 1 places"),
+        (gapped, GROUPS, "row 1 is nan at the start; 'u' is NaN in 1 places, the first in row 1"),
+        (gapped, GROUPS | {"u": np.ones(3), "y": np.where(np.arange(11) == 4, np.nan, -1.0)}, "row 0 is (nan|-inf)"),
+    ],
+)
+def test_a_row_without_a_density_is_named_with_the_gap_that_it_reads(model, data, message):
     with numpyro.validation_enabled(False), pytest.raises(UserError, match=message):
-        from_numpyro(groups, {"u": u, "g": np.arange(11) % 3, "y": np.zeros(11)})
-
-
-def test_a_missing_entry_that_the_model_handles_is_not_blamed_for_another_row():
-    x, y = np.array(X), np.array(DATA["y"])
-    x[4], y[9] = np.nan, -1.0
-
-    def handled(x, y):
-        w = numpyro.sample("w", dist.Normal(0, 1))
-        with numpyro.plate("rows", 11) as index:
-            rate = jnp.exp(w * jnp.nan_to_num(x[index, 0]))
-            numpyro.sample("y", dist.Gamma(2.0, rate), obs=y[index])
-
-    with pytest.raises(UserError, match=r"row 9 is (nan|-inf) at the start; 'y' is -1"):
-        from_numpyro(handled, {"x": x, "y": y})
+        from_numpyro(model, data)
 
 
 def test_arrays_of_different_lengths():
-    with pytest.raises(UserError, match=r"plate 'rows' has 11 rows, but 'y', which .* has 7"):
-        from_numpyro(gamma_regression, {"x": X, "y": DATA["y"][:7]})
+    """Of nested data too, which are converted."""
 
-    def model(x, y):
+    def model(d, N):
         w = numpyro.sample("w", dist.Normal(0, 1))
-        with numpyro.plate("rows", min(x.shape[0], y.shape[0])) as index:
-            numpyro.sample("y", dist.Normal(w * x[index, 0], 1), obs=y[index])
-
-    for longer in ("x", "y"):
-        data = {**DATA, longer: np.concatenate([DATA[longer]] * 2)}
-        told = f"the plate 'rows' has 11 rows, but '{longer}', which its index reads, has 22; give matching rows"
-        with pytest.raises(UserError, match=told):
-            from_numpyro(model, data)
-
-
-def test_nested_data_are_converted_and_checked():
-    def model(d):
-        w = numpyro.sample("w", dist.Normal(0, 1))
-        with numpyro.plate("rows", 11, subsample_size=4) as index:
+        with numpyro.plate("rows", N, subsample_size=4) as index:
             numpyro.sample("y", dist.Normal(w * d["x"][0][index], 1), obs=d["y"][index])
 
     x, y = X[:, 0], DATA["y"]
-    nested = from_numpyro(model, {"d": {"x": (x,), "y": y}})
-    values = nested.log_likelihood(jnp.ones(1), jnp.arange(11))
+    found = from_numpyro(model, {"d": {"x": (x,), "y": y}, "N": np.array(11)})
+    values = found.log_likelihood(jnp.ones(1), jnp.arange(11))
     np.testing.assert_allclose(values, -0.5 * ((y - x) ** 2 + np.log(2 * np.pi)), rtol=1e-5)
-    with pytest.raises(UserError, match=r"but \"d\['y'\]\", which its index reads, has 7"):
-        from_numpyro(model, {"d": {"x": (x,), "y": y[:7]}})
-    with pytest.raises(UserError, match=r"but \"d\['x'\]\[0\]\", which its index reads, has 22"):
-        from_numpyro(model, {"d": {"x": (np.tile(x, 2),), "y": y}})
-
-
-def test_a_sparse_matrix_of_scipy_is_refused():
-    with pytest.raises(UserError, match=r"'x' is a sparse matrix of SciPy.*experimental\.sparse\.BCOO"):
-        from_numpyro(gamma_regression, {**DATA, "x": scipy.sparse.csr_array(X)})
+    for data, told in (({"x": (x,), "y": y[:7]}, r"\['y'\].* has 7"), ({"x": (np.tile(x, 2),), "y": y}, "has 22")):
+        with pytest.raises(UserError, match=f"'rows' has 11 rows, but .*{told}"):
+            from_numpyro(model, {"d": data, "N": 11})
+    for wrong, told in (({**DATA, "names": ["a", "b"]}, "'names'"), ([X], "data must be a dict")):
+        with pytest.raises(UserError, match=told):
+            from_numpyro(gamma_regression, wrong)
 
 
 def test_longer_arrays_that_the_plate_does_not_pair_are_allowed():
@@ -225,31 +191,9 @@ def test_longer_arrays_that_the_plate_does_not_pair_are_allowed():
         assert from_numpyro(model, {"table": table, "group": group, "series": series}).N == 11
 
 
-def test_lengths_of_a_problem_of_the_library():
-    with pytest.raises(UserError, match="y has shape"):
-        logistic_regression({"x": X, "y": np.ones(7)})
-
-
-def test_sizes_from_a_file_and_wrong_data():
-    def model(x, N, y=None):
-        w = numpyro.sample("w", dist.Normal(0, 1))
-        with numpyro.plate("rows", N) as index:
-            numpyro.sample("y", dist.Normal(w * x[index, 0], 1), obs=y[index])
-
-    assert from_numpyro(model, {**DATA, "N": np.array(11)}).N == 11
-    with pytest.raises(UserError, match="data: 'names' is not an array of numbers"):
-        from_numpyro(gamma_regression, {**DATA, "names": ["a", "b"]})
-    with pytest.raises(UserError, match="data must be a dict"):
-        from_numpyro(gamma_regression, [X])
-
-
 @pytest.mark.parametrize(
     ("outputs", "inner", "given"),
-    [
-        (2, False, {"batch_size": 4}),
-        pytest.param(3, True, {"batch_size": 11}, marks=pytest.mark.long),
-        *(pytest.param(*one, {}, marks=pytest.mark.long) for one in ((1, True), (2, True), (3, False))),
-    ],
+    [(2, False, {"batch_size": 4}), pytest.param(3, True, {"batch_size": 11}, marks=pytest.mark.long)],
     ids=str,
 )
 def test_a_fixed_plate_inside_the_data_plate(outputs, inner, given, rng):
@@ -289,18 +233,6 @@ def discrete(x, y=None):
         numpyro.sample("y", dist.Normal(k, 1), obs=y[index])
 
 
-def bad_support(x, y=None):
-    w = numpyro.sample("w", dist.Normal(0, 1))
-    with numpyro.plate("data", 11) as index:
-        numpyro.sample("y", dist.Gamma(2.0, jnp.exp(w)), obs=y[index] - 100.0)
-
-
-def nan_prior(x, y=None):
-    w = numpyro.sample("w", dist.Normal(jnp.nan, 1))
-    with numpyro.plate("data", 11) as index:
-        numpyro.sample("y", dist.Normal(w, 1), obs=y[index])
-
-
 def improper(x, y=None):
     w = numpyro.sample("w", dist.Normal(0, 1))
     numpyro.factor("extra", jnp.log(w - w))
@@ -308,31 +240,11 @@ def improper(x, y=None):
         numpyro.sample("y", dist.Normal(w, 1), obs=y[index])
 
 
-NUMBERS = np.arange(11.0)
-
-
-def outside(x, y):
-    w = numpyro.sample("w", dist.Normal(0, 1))
-    with numpyro.plate("data", 11) as index:
-        numpyro.sample("y", dist.Normal(w * NUMBERS[index], 1), obs=y[index])
-
-
-def of_numpy(x, y):
-    w = numpyro.sample("w", dist.Normal(0, 1).expand([X.shape[1]]).to_event(1))
-    with numpyro.plate("data", 11, subsample_size=5) as index:
-        numpyro.sample("y", dist.Normal(np.exp(x[index] @ w), 1), obs=y[index])
-
-
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        (outside, "outside: .*TracerArrayConversionError"),
-        (of_numpy, "of_numpy: .*TracerArrayConversionError"),
         (discrete, "latent site 'k' is discrete"),
-        (bad_support, "row 0 is (nan|-inf) at the start; 'y' is .* outside the support of Gamma"),
-        (nan_prior, "nan_prior: Normal distribution got invalid loc parameter"),
         (improper, "the log prior is (nan|-inf) at the start"),
-        (lambda z: None, "does not accept these data"),
     ],
 )
 def test_unsuitable_models(model, message):
@@ -343,7 +255,6 @@ def test_unsuitable_models(model, message):
 @pytest.mark.parametrize(
     ("make", "y"),
     [
-        (lambda w: dist.Bernoulli(logits=w), 1 + np.arange(11) % 2),
         (lambda w: dist.Categorical(logits=jnp.stack([w, 0.0 * w, -w], -1)), 1 + np.arange(11) % 3),
         (lambda w: dist.Poisson(jnp.exp(w)), np.arange(11) + 0.5),
     ],
@@ -363,12 +274,6 @@ def test_observations_outside_the_support_are_named(make, y, plate):
     assert "init" not in str(refusal.value)
 
 
-def test_labels_can_be_missing_from_the_catalogue_model():
-    """The catalogue's model also predicts: without labels it samples them."""
-    trace = handlers.trace(handlers.seed(logistic_model, 0)).get_trace(x=X)
-    assert trace["y"]["value"].shape == (11,)
-
-
 def test_log_densities_of_numpyro_that_are_float64_are_cast(rng):
     """Under x64, NumPyro's Poisson gives float64 for rates and counts in float32."""
     y = jnp.asarray(rng.poisson(2.0, 12), jnp.float32)
@@ -384,14 +289,3 @@ def test_log_densities_of_numpyro_that_are_float64_are_cast(rng):
     of_rows = jax.eval_shape(problem.log_likelihood, jnp.zeros(1, jnp.float32), jnp.arange(3))
     assert of_rows.dtype == jnp.float32
     assert np.isfinite(jax.jit(problem.elbo)(params, eps)[0])
-
-
-@pytest.mark.parametrize("rows_of", [lambda i: i + 0, lambda i: jnp.minimum(i, 11)])
-def test_an_array_that_is_too_short_is_noticed_under_a_computed_index(rows_of):
-    def line(x, y, batch_size=None):
-        w = numpyro.sample("w", dist.Normal(0.0, 3.0))
-        with numpyro.plate("data", 12, subsample_size=batch_size) as index:
-            numpyro.sample("y", dist.Normal(w * x[rows_of(index)], 1.0), obs=y[index])
-
-    with pytest.raises(UserError, match="row 11 reads an array at an index"):
-        from_numpyro(line, {"x": np.arange(11.0), "y": np.arange(12.0)})

@@ -64,22 +64,10 @@ def test_rows_that_interact(name):
         from_numpyro(model, data)
 
 
-@pytest.mark.parametrize(
-    ("data", "observe", "shapes"),
-    [
-        pytest.param(
-            {**DATA, "y": DATA["y"][:, None]},
-            lambda x, w, y: normal(x @ w, y),
-            r"\(\d+, 1\) and its distribution \(\d+,\)",
-            marks=pytest.mark.long,
-        ),
-        (DATA, lambda x, w, y: normal((x @ w)[:, None], y), r"\((\d+),\) and its distribution \(\1, \1\)"),
-    ],
-    ids=["values", "means"],
-)
-def test_columns_that_broadcast(data, observe, shapes):
-    with jax.numpy_rank_promotion("allow"), pytest.raises(UserError, match=rf"site 'y': .* have shape {shapes}"):
-        from_numpyro(linear(observe), data)
+def test_columns_that_broadcast():
+    model = linear(lambda x, w, y: normal((x @ w)[:, None], y))
+    with jax.numpy_rank_promotion("allow"), pytest.raises(UserError, match=r"'y'.*\((\d+),\).*\(\1, \1\)"):
+        from_numpyro(model, DATA)
 
 
 def dropout(x, y, batch_size=None):
@@ -104,19 +92,12 @@ def batch_statistics(x, y, batch_size=None):
         normal((x[index, 0] - state["mean"]) * w, y[index])
 
 
-def only_parameters(x, y, batch_size=None):
-    w = numpyro.param("w", 0.0)
-    with numpyro.plate("rows", x.shape[0], subsample_size=batch_size) as index:
-        normal(x[index, 0] * w, y[index])
-
-
 @pytest.mark.parametrize(
     ("model", "message"),
     [
         (dropout, "the model draws random numbers outside latent sites"),
         (no_axis_for_one, "the model fails on a batch of one row"),
         (batch_statistics, "'norm.state' is mutable state"),
-        (only_parameters, "has parameters .* but no latent site"),
     ],
 )
 def test_what_batches_cannot_have(model, message):
@@ -144,27 +125,18 @@ SOUND = {
         linear(lambda x, w, y: numpyro.sample("y", dist.NegativeBinomial2(jnp.exp(0.1 * x @ w), 1e6), obs=y)),
         {"x": X, "y": RNG.poisson(1.0, N)},
     ),
-    "large predictors": (linear(lambda x, w, y: normal(x @ w, y)), BIG),
     "large and sharp": (linear(lambda x, w, y: normal(x @ w, y, 1e-4)), BIG),
-    "no rows in it": (linear(lambda x, w, y: normal(w[0], y)), DATA),
     "an array in float32": (linear(lambda x, w, y: normal(x @ (w * jnp.ones(3, jnp.float32)), y)), DATA),
 }
 
 
-# in float32, which rounds more; one with everything and one with many digits, the others are long
-@pytest.mark.parametrize("dtype", [pytest.param(np.float64, marks=pytest.mark.long), np.float32])
 @pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(
-            one, marks=pytest.mark.long if one in ("cancelling", "counts", "large predictors", "no rows in it") else ()
-        )
-        for one in SOUND
-    ],
+    "name", [pytest.param(one, marks=pytest.mark.long if one in ("cancelling", "counts") else ()) for one in SOUND]
 )
-def test_no_false_refusal(name, dtype):
+def test_no_false_refusal(name):
+    """In float32, which rounds more."""
     model, data = SOUND[name]
-    cast = {key: value.astype(dtype) if value.dtype.kind == "f" else value for key, value in data.items()}
+    cast = {key: value.astype(np.float32) if value.dtype.kind == "f" else value for key, value in data.items()}
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
         assert from_numpyro(model, cast).N == N
@@ -179,37 +151,3 @@ def test_few_rows(rows):
     if rows > 2:  # of two rows no batch has both
         with pytest.raises(UserError, match="depends on the other rows"):
             from_numpyro(linear(lambda x, w, y: normal((x - x.mean(0)[None, :]) @ w, y)), few)
-
-
-def test_warnings_of_a_model_are_passed_on():
-    def circular(x, y, batch_size=None):
-        angle = numpyro.sample("angle", dist.VonMises(0.0, 1.0))
-        with numpyro.plate("rows", x.shape[0], subsample_size=batch_size) as index:
-            normal(x[index, 0] * jnp.cos(angle), y[index])
-
-    with pytest.warns(UserWarning, match="Continuous inference poorly handles circular sample site 'angle'"):
-        from_numpyro(circular, DATA)
-
-
-def test_data_of_every_kind():
-    model = linear(lambda x, w, y: normal(x @ w, y))
-    torch = pytest.importorskip("torch")
-    for x, y in ((X.tolist(), DATA["y"].tolist()), (torch.tensor(X), torch.tensor(DATA["y"]))):
-        found = from_numpyro(model, {"x": x, "y": y})
-        np.testing.assert_allclose(found.data["x"], X)
-    with pytest.raises(UserError, match="'y' is a masked array, whose mask would be lost"):
-        from_numpyro(model, {"x": X, "y": np.ma.masked_array(DATA["y"], DATA["y"] > 1)})
-
-
-def test_missing_values_are_named():
-    """NumPyro finds the mean invalid; the sentence says which data made it so."""
-
-    def regression(x, y, batch_size=None):
-        w = numpyro.sample("w", dist.Normal(0.0, 1.0))
-        with numpyro.plate("data", x.shape[0], subsample_size=batch_size) as index:
-            numpyro.sample("y", dist.Normal(w * x[index], 1.0), obs=y[index])
-
-    x = np.arange(20.0)
-    x[[7, 12]] = np.nan
-    with numpyro.validation_enabled(), pytest.raises(UserError, match="'x' is NaN in 2 places, the first in row 7"):
-        from_numpyro(regression, {"x": x, "y": np.zeros(20)})

@@ -6,14 +6,10 @@ import pytest
 import torch
 
 from lowvar.core import backend as backends
-from lowvar.core.gaussian import independent
 from lowvar.core.optimizers import optimizer, row_adam
-from lowvar.testing.enumerable import data, epoch_noise, params, problem
-from lowvar.vi.batches import fixed, reshuffled, sampler
 from lowvar.vi.descent import Rows
 from lowvar.vi.estimators.base import Schedule
 from lowvar.vi.estimators.mlmc_optimal import allocated
-from lowvar.vi.smiso import smiso
 from lowvar_studies.integrators.descent import Adam
 
 STEP, B1, B2, EPS = 0.03, 0.9, 0.999, 1e-8
@@ -92,39 +88,6 @@ def test_adam_by_rows_counts_the_visits_of_each_row():
         updates, state = ours.update({"w": jnp.asarray(one)}, state)
         w = w + updates["w"]
         np.testing.assert_allclose(w, wanted, rtol=1e-6)
-
-
-X, SIGN, N, B = data()["x"], 2.0 * data()["y"] - 1, 7, 3
-
-
-def row_gradient(w, n, eps):
-    """``grad f(w; n, eps)``, of logistic regression."""
-    mu, sigma = w[:2], np.exp(w[2:])
-    z = mu + sigma * eps
-    g = -N * SIGN[n] / (1 + np.exp(SIGN[n] * (X[n] @ z))) * X[n] + z
-    return np.concatenate([g, g * sigma * eps - 1])
-
-
-@pytest.mark.parametrize("draw", [reshuffled, fixed])
-def test_smiso_is_its_recursion(draw):
-    """``w_n <- (1 - alpha) w_n + alpha (w_bar - gamma grad f(w_bar; n, eps))`` (Wang et al., eqs. 18, 19)."""
-    p, gamma, alpha = problem("torch"), 0.02, 0.7
-    solver = smiso(p, sampler(draw(N, B), independent(), 2, np.float64), gamma, alpha)
-    state = solver.init(params("torch"))
-    bar = np.concatenate([np.asarray(state.params[block]) for block in ("mu", "log_sigma")])
-    table = np.tile(bar, (N, 1))
-    for epoch in range(3):
-        noise, state = epoch_noise(p, draw(N, B), epoch, "torch"), solver.begin_epoch(state)
-        for t in range(3):
-            one = type(noise)(*(leaf[t] for leaf in noise))
-            rows, eps = np.asarray(one.index)[np.asarray(one.weight) > 0], np.asarray(one.eps)[0]
-            state = solver.step(state, one)
-            moved = [(1 - alpha) * table[n] + alpha * (bar - gamma * row_gradient(bar, n, eps)) for n in rows]
-            table[rows] = moved
-            bar = table.mean(0)
-            found = np.concatenate([np.asarray(state.params[block]) for block in ("mu", "log_sigma")])
-            np.testing.assert_allclose(found, bar, rtol=1e-10, atol=1e-12)
-        state = solver.end_epoch(state, noise.index)
 
 
 def test_mlmc_optimal_spends_the_budget_of_theorem_1():

@@ -1,7 +1,5 @@
 """Pyro models: what is outside the data plate, and mistakes."""
 
-from typing import ClassVar
-
 import jax.numpy as jnp
 import numpy as np
 import numpyro
@@ -43,36 +41,48 @@ def test_factors_outside_the_plate_count_once():
     )  # fmt: skip
 
 
-def test_a_factor_outside_the_plate_that_reads_the_batch_is_refused():
-    def model(y):
-        w = pyro.sample("w", dist.Normal(0.0, 1.0))
-        with pyro.plate("d", N) as i:
-            pyro.sample("y", dist.Normal(w, 1.0), obs=y[i])
-        pyro.factor("f", (w * y[i]).sum())
-
-    with pytest.raises(lowvar.UserError, match="of 'f', outside the plate 'd', changes with the rows"):
-        lowvar.TorchModel.from_pyro(model, {"y": y})
+def reading_the_batch(y):
+    w = pyro.sample("w", dist.Normal(0.0, 1.0))
+    with pyro.plate("d", N) as i:
+        pyro.sample("y", dist.Normal(w, 1.0), obs=y[i])
+    pyro.factor("f", (w * y[i]).sum())
 
 
-def test_a_factor_in_another_plate_is_named():
-    def model(y):
-        w = pyro.sample("w", dist.Normal(0.0, 1.0))
-        with pyro.plate("d", N) as i:
-            pyro.sample("y", dist.Normal(w, 1.0), obs=y[i])
-        with pyro.plate("g", 3):
-            pyro.factor("f", w)
-
-    with pytest.raises(lowvar.UserError, match=r"none \('y' in 'd', 'f' in 'g'\)"):
-        lowvar.TorchModel.from_pyro(model, {"y": y})
+def own_subsample(y):
+    w = pyro.sample("w", dist.Normal(0.0, 1.0))
+    with pyro.plate("d", size=N, subsample=torch.arange(4)) as i:
+        pyro.sample("y", dist.Normal(w, 1.0), obs=y[i])
 
 
-def test_an_explicit_subsample_is_refused():
-    def model(y):
-        w = pyro.sample("w", dist.Normal(0.0, 1.0))
-        with pyro.plate("d", size=N, subsample=torch.arange(4)) as i:
-            pyro.sample("y", dist.Normal(w, 1.0), obs=y[i])
+def unindexed(y):
+    w = pyro.sample("w", dist.Normal(0.0, 1.0))
+    with pyro.plate("data", N):
+        pyro.sample("y", dist.Normal(w, 1.0), obs=y)
 
-    with pytest.raises(lowvar.UserError, match="plate 'd' has an explicit `subsample`"):
+
+def local(y):
+    with pyro.plate("data", N) as i:
+        pyro.sample("y", dist.Normal(pyro.sample("w", dist.Normal(0.0, 1.0)), 1.0), obs=y[i])
+
+
+def discrete(y):
+    k = pyro.sample("k", dist.Bernoulli(0.5))
+    with pyro.plate("data", N) as i:
+        pyro.sample("y", dist.Normal(k, 1.0), obs=y[i])
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (reading_the_batch, "'f', outside the plate 'd', changes with the rows"),
+        (own_subsample, "'d' has an explicit"),
+        (unindexed, "index the data by it"),
+        (local, "inside the data plate 'data'"),
+        (discrete, "'k' is discrete"),
+    ],
+)
+def test_models_that_are_refused(model, message):
+    with pytest.raises(lowvar.UserError, match=message):
         lowvar.TorchModel.from_pyro(model, {"y": y})
 
 
@@ -90,24 +100,11 @@ def test_missing_observations_are_masked():
         with pyro.plate("d", N) as i, pyro.poutine.mask(mask=mask[i]):
             pyro.sample("y", dist.Normal(w, 1.0), obs=y[i])
 
-    with pytest.raises(lowvar.UserError, match=r"'y' has an obs_mask.*poutine\.mask\(mask=mask\[index\]\)"):
+    with pytest.raises(lowvar.UserError, match="'y' has an obs_mask"):
         lowvar.TorchModel.from_pyro(latent, {"y": y})
     gaps = torch.where(mask, y, torch.nan)
     found = lowvar.TorchModel.from_pyro(masked, {"y": gaps}).log_likelihood(torch.zeros(1).double(), torch.arange(N))
     torch.testing.assert_close(found, torch.where(mask, dist.Normal(0.0, 1.0).log_prob(y), 0.0))
-
-
-def test_the_cause_of_a_failing_density_is_named():
-    def model(y):
-        w = pyro.sample("w", dist.Normal(0.0, 1.0))
-        with pyro.plate("d", N, subsample_size=4) as i:
-            pyro.sample("y", dist.Bernoulli(logits=w), obs=y[i])
-
-    message = r"density of site 'y' fails: .*desired output type Long"
-    with pytest.raises(lowvar.UserError, match=message):
-        lowvar.TorchModel.from_pyro(model, {"y": torch.ones(N, dtype=torch.int64)})
-    with pytest.raises(lowvar.UserError, match="'y' holds text, not numbers"):
-        lowvar.TorchModel.from_pyro(model, {"y": np.array(["a"] * N)})
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", ">f8"])
@@ -129,7 +126,6 @@ def test_numpy_arrays_keep_their_precision(dtype):
     ("make", "y"),
     [
         (lambda w: dist.Bernoulli(logits=w), 1.0 + torch.arange(12) % 2),
-        (lambda w: dist.Exponential(torch.exp(w)), torch.linspace(-1.0, 1.0, 12)),
         (lambda w: dist.Poisson(torch.exp(w)), torch.arange(12) + 0.5),
     ],
 )
@@ -144,34 +140,16 @@ def test_observations_outside_the_support_are_refused(make, y):
         lowvar.TorchModel.from_pyro(model, {"y": y})
 
 
-class Quadratic(dist.TorchDistribution):
-    """Of no declared support."""
-
-    arg_constraints: ClassVar[dict] = {}
-
-    def __init__(self, mean):
-        self.mean_ = mean
-        super().__init__(mean.shape, validate_args=False)
-
-    def log_prob(self, value):
-        return -((value - self.mean_) ** 2)
-
-    def expand(self, batch_shape, _instance=None):
-        return Quadratic(self.mean_.expand(batch_shape))
-
-
 @pytest.mark.parametrize(
     ("make", "y"),
     [
-        (lambda w, y: Quadratic(w.expand(y.shape)), torch.linspace(-1.0, 1.0, 12)),
         (lambda w, y: dist.Bernoulli(logits=w.expand(y.shape), validate_args=False), torch.linspace(0.0, 1.0, 12)),
-        (lambda w, y: dist.Bernoulli(logits=w.expand(y.shape)).mask(y >= 0), torch.arange(12) % 3 - 1.0),
         (
             lambda w, y: dist.Bernoulli(logits=w.expand(y.shape)).mask(y >= 0).to_event(1),
             (torch.arange(36) % 3 - 1.0).reshape(12, 3),
         ),
     ],
-    ids=["no support", "soft labels", "masked", "masked entries"],
+    ids=["soft labels", "masked entries"],
 )
 def test_values_that_are_meant_or_masked_are_not_compared_with_the_support(make, y):
     def model(y):

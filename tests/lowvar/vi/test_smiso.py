@@ -1,7 +1,6 @@
 """SMISO is the iteration that the paper prints, in both backends and with both tables."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -78,10 +77,7 @@ def run(batches, backend="jax", dtype=np.float64, points=1, epochs=EPOCHS, **opt
 
 @pytest.mark.parametrize("points", [1, 2])
 @pytest.mark.parametrize("backend", ["jax", "torch"])
-@pytest.mark.parametrize(
-    ("draw", "table"),
-    [(reshuffled, "rows"), pytest.param(fixed, "rows", marks=pytest.mark.long), (fixed, "batches")],
-)
+@pytest.mark.parametrize(("draw", "table"), [(reshuffled, "rows"), (fixed, "batches")])
 def test_it_is_the_printed_iteration(draw, table, backend, points):
     expected = plain(noise_of(sampler(draw(N, BATCH), independent(points), DIM, np.float64)))
     means, solver, state = run(draw(N, BATCH), backend, points=points, table=table)
@@ -107,34 +103,6 @@ def test_oracles_of_a_run():
     assert solver.oracles_of_run(np.array([0, 3]), N, 2).hvps.tolist() == [0, 0]
 
 
-@pytest.mark.parametrize("backend", ["jax", "torch"])
-def test_float32(backend):
-    means, _, state = run(fixed(N, BATCH), backend, np.float32)
-    assert means.dtype == np.float32
-    assert all("float32" in str(leaf.dtype) for leaf in (*state.table.values(), *state.params.values()))
-    assert np.isfinite(means).all()
-
-
-def test_a_table_of_batches_is_written_in_place():
-    """The loop of an epoch has no copy of the table in it: bytes accessed by a step do not grow with it."""
-    p = logistic_regression({"x": np.ones((64, DIM)), "y": np.arange(64) % 2})
-
-    def copies(size):
-        draw = sampler(fixed(64, size), independent(), DIM, np.float64)
-        solver = smiso(p, draw, GAMMA)
-        state = jax.eval_shape(lambda w: solver.begin_epoch(solver.init(w)), start())
-        noise = jax.eval_shape(lambda: draw.epoch(jax.random.key(0)))
-
-        def loop(state, noise):
-            return backends.get("jax").scan_or_loop(lambda state, noise: solver.step(state, noise), state, noise)
-
-        text = jax.jit(loop, donate_argnums=0).lower(state, noise).compile().as_text()
-        body = max((part for part in text.split("\n\n") if "dynamic-update-slice" in part), key=len)
-        return [line for line in body.splitlines() if " copy(" in line and f"[{64 // size},{DIM}]" in line]
-
-    assert copies(4) == []
-
-
 def test_runs_of_the_engine():
     """Mapped over step sizes and repetitions, as one program: the single runs; and both backends."""
     method, grid = Method("smiso"), (0.3, 0.01)
@@ -153,38 +121,30 @@ def test_runs_of_the_engine():
     np.testing.assert_allclose(by_torch, together, rtol=1e-10)
 
 
-def test_what_it_refuses():
-    p = logistic_regression(data())
-
-    def made(batches, step_size=GAMMA, **options):
-        return smiso(p, sampler(batches, independent(), DIM, np.float64), step_size, **options)
-
-    with pytest.raises(UserError, match="table 'batches' needs fixed batches, not 'reshuffled'"):
-        made(reshuffled(N, BATCH), table="batches")
-    with pytest.raises(UserError, match="'iid' batches; they must cover an epoch"):
-        made(iid(N, BATCH))
-    with pytest.raises(UserError, match="unknown table 'row'"):
-        made(reshuffled(N, BATCH), table="row")
-    for alpha in (0, 1.1, float("nan")):
-        with pytest.raises(UserError, match="alpha"):
-            made(reshuffled(N, BATCH), alpha=alpha)
-    for step_size in (0.0, float("nan")):
-        with pytest.raises(UserError, match="step size"):
-            made(reshuffled(N, BATCH), step_size)
+@pytest.mark.parametrize(
+    ("batches", "options", "name"),
+    [
+        (reshuffled, {"table": "batches"}, "table 'batches'"),
+        (reshuffled, {"table": "row"}, "table 'row'"),
+        (iid, {}, "'iid'"),
+        *((reshuffled, {"alpha": one}, "alpha") for one in (0, 1.1, float("nan"))),
+        *((reshuffled, {"step_size": one}, "step size") for one in (0.0, float("nan"))),
+    ],
+)
+def test_what_it_refuses(batches, options, name):
+    draw = sampler(batches(N, BATCH), independent(), DIM, np.float64)
+    with pytest.raises(UserError, match=name):
+        smiso(logistic_regression(data()), draw, **{"step_size": GAMMA} | options)
 
 
-@pytest.mark.parametrize(("rows", "size"), [(11, 4), (12, 4), (5, 5), (3, 1)])
+@pytest.mark.parametrize(("rows", "size"), [(11, 4), (12, 4), (3, 1)])
 def test_fixed_batches(rows, size):
+    """The same ones in every epoch, in another order; padding repeats a batch's first row."""
     batches = fixed(rows, size)
     epochs = [np.asarray(batches.draw(jax.random.key(k))) for k in range(6)]
     real = np.arange(size) < np.asarray(batches.rows)[:, None]
     for index in epochs:
-        assert index.shape == (batches.steps, size)
-        assert index.dtype == np.int32
         assert sorted(index[real]) == list(range(rows))
-        assert (np.where(real, index[:, :1], index)[~real] == np.broadcast_to(index[:, :1], index.shape)[~real]).all()
+        assert (index[~real] == np.broadcast_to(index[:, :1], index.shape)[~real]).all()
     assert all(sorted(map(tuple, index)) == sorted(map(tuple, epochs[0])) for index in epochs)
-    if rows // size > 2:
-        assert len({tuple(index.ravel()) for index in epochs}) > 1  # in another order
-    assert (batches.covers, batches.same, reshuffled(rows, size).same) == (True, True, False)
-    assert jnp.asarray(fixed(rows, size).draw(jax.random.key(0)) == epochs[0]).all()  # cut alike every time
+    assert len({tuple(index.ravel()) for index in epochs}) > 1

@@ -22,11 +22,6 @@ def sawtooth(z, index):
     return Normal(inside.sum(1), 0.5).log_prob(Y.to(z)[index])
 
 
-def largest(z, index):
-    """Of ReLUs that are equal, at 0, in many rows."""
-    return Normal(torch.relu(X.to(z)[index] * z).amax(1), 0.5).log_prob(Y.to(z)[index])
-
-
 def cancelling(z, index):
     """Terms of 1e5 that leave 10: differences in single precision are rounding."""
     counts = torch.floor(torch.exp(9 + Y.to(z)[index]))
@@ -43,9 +38,9 @@ def test_a_part_under_no_grad_is_refused(dtype):
         checked(hidden, dtype)
 
 
-@pytest.mark.parametrize("function", [sawtooth, largest, cancelling])
+@pytest.mark.parametrize("function", [sawtooth, cancelling])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_kinks_ties_and_rounding_are_no_hidden_operations(function, dtype):
+def test_kinks_and_rounding_are_no_hidden_operations(function, dtype):
     assert checked(function, dtype).dim == 3
 
 

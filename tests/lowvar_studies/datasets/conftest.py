@@ -1,10 +1,8 @@
 import contextlib
 import hashlib
 import http.server
-import os
 import threading
 from functools import partial
-from pathlib import Path
 
 import pytest
 
@@ -73,14 +71,6 @@ def no_mirror(request, monkeypatch):
 
 
 @pytest.fixture
-def true_mirror():
-    folder = os.environ.get("LOWVAR_DATA_MIRROR")
-    if not folder or not Path(folder).is_dir():
-        pytest.skip("LOWVAR_DATA_MIRROR names no folder")
-    return Path(folder)
-
-
-@pytest.fixture
 def body():
     """What the file of `make` holds."""
     return CONTENT
@@ -90,17 +80,12 @@ def body():
 def make():
     """A catalogue entry of one small file."""
 
-    def build(url="http://127.0.0.1:9/none", content=CONTENT, name="uci/tiny.csv"):
+    def build(url="http://127.0.0.1:9/none"):
+        content, name = CONTENT, "uci/tiny.csv"
         sha256 = hashlib.sha256(content).hexdigest()
         file = RawFile(name, f"{url}/{name}", sha256, len(content), "CC0", "Nobody (2000).")
-        read = partial(
-            readers.table,
-            name=name,
-            separator=",",
-            inputs=("u", "v"),
-            labels={"no": 0, "yes": 1},
-            rows=content.count(b"\n"),
-        )
+        layout = {"separator": ",", "inputs": ("u", "v"), "labels": {"no": 0, "yes": 1}, "rows": content.count(b"\n")}
+        read = partial(readers.table, name=name, **layout)
         return Dataset("tiny", "A tiny table", (file,), read, "CC0", "Nobody (2000).")
 
     return build

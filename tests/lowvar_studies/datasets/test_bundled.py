@@ -6,12 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lowvar.errors import UserError
 from lowvar_studies.datasets import bundled
 from lowvar_studies.datasets.catalogue import DATASETS
-from lowvar_studies.datasets.fetch import fetch
-from lowvar_studies.datasets.load import load
-from lowvar_studies.datasets.prepare import prepare
 
 
 def drawn(seed=0, rows=100, test_rows=25, features=10, **more):
@@ -29,28 +25,6 @@ def test_bytes_repeat(name, digest):
     table = DATASETS[name].read(Path("nowhere"))
     found = hashlib.sha256(b"".join(table.arrays[key].astype("<f8").tobytes() for key in sorted(table.arrays)))
     assert found.hexdigest() == digest
-
-
-def test_what_is_prepared(tmp_path):
-    assert fetch("hlr", tmp_path) == []
-    first = prepare("hlr", "none", tmp_path, tmp_path / "a.npz")
-    assert first.read_bytes() == prepare("hlr", "none", tmp_path, tmp_path / "b.npz").read_bytes()
-    found = load(first)
-    assert {key: (value.shape, value.dtype) for key, value in found.arrays.items()} == {
-        "x": ((100, 10), np.float64),
-        "y": ((100, 1), np.float64),
-        "test_x": ((25, 10), np.float64),
-        "test_y": ((25, 1), np.float64),
-    }
-    assert (found.meta["rows"], found.meta["seed"], len(found.meta["mu"])) == (100, 0, 10)
-    assert {"sigma", "eps"} <= set(found.meta)
-    with pytest.raises(UserError, match=r"dataset hlr cannot be prepared with scaling minmax; .*: none"):
-        prepare("hlr", raw=tmp_path, out=tmp_path / "c.npz")
-
-
-def test_the_seed_draws():
-    assert np.any(drawn(1).arrays["x"] != drawn(0).arrays["x"])
-    assert drawn(1).notes["mu"] != drawn(0).notes["mu"]
 
 
 @pytest.mark.parametrize(("intercepts", "power"), [("variance", 1), ("sd", 2)])
@@ -76,10 +50,3 @@ def test_hyperparameters_follow_their_priors():
     for values in (mu, logs):
         assert abs(values.mean()) < 5 / values.size**0.5
         assert abs((values**2).mean() - 1) < 5 * (2 / values.size) ** 0.5
-
-
-def test_breast_cancer_is_scikit_learns(tmp_path):
-    table = bundled.breast_cancer(tmp_path)
-    x, y = table.arrays["x"], table.arrays["y"]
-    assert (x.shape, x.dtype, y.dtype, len(set(table.names))) == ((569, 30), np.float64, np.int64, 30)
-    assert np.bincount(y).tolist() == [212, 357]

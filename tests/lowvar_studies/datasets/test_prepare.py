@@ -1,4 +1,5 @@
 import json
+import re
 import zipfile
 
 import numpy as np
@@ -9,15 +10,19 @@ from lowvar.errors import UserError
 from lowvar_studies.datasets.catalogue import DATASETS, Dataset
 from lowvar_studies.datasets.fetch import fetch
 from lowvar_studies.datasets.load import load
-from lowvar_studies.datasets.prepare import minmax, prepare, standard
+from lowvar_studies.datasets.prepare import SCALINGS, prepare
 from lowvar_studies.datasets.readers import Table
 
 
+def made(arrays, names=(), **about):
+    """A dataset of the catalogue that holds these arrays."""
+    table = Table(arrays, tuple(names), about.pop("notes", {}))
+    return Dataset("made", "Made up", (), lambda raw: table, "CC0", "Nobody (2000).", **about)
+
+
 def entry(x):
-    """A dataset of the catalogue that holds ``x``."""
     x = np.asarray(x, dtype=float)
-    table = Table({"x": x, "y": np.arange(len(x)) % 2}, tuple(f"c{j}" for j in range(x.shape[1])))
-    return Dataset("made", "Made up", (), lambda raw: table, "CC0", "Nobody (2000).")
+    return made({"x": x, "y": np.arange(len(x)) % 2}, [f"c{j}" for j in range(x.shape[1])])
 
 
 @pytest.fixture
@@ -77,42 +82,26 @@ def test_what_the_file_holds(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     path = prepare("breast_cancer")
     assert path.as_posix() == "data/prepared/breast_cancer-minmax.npz"
-    with np.load(path, allow_pickle=False) as archive:
-        assert sorted(archive.files) == ["meta", "x", "y"]
-        assert (archive["x"].dtype, archive["x"].shape) == (np.float64, (569, 30))
-        assert (archive["y"].dtype, archive["y"].shape) == (np.int64, (569,))
-        assert archive["meta"].shape == ()
-        text = archive["meta"].item()
-    meta = json.loads(text)
-    assert text == json.dumps(meta, sort_keys=True)
-    assert meta["dataset"] == "breast_cancer"
-    assert meta["scaling"] == "minmax"
-    assert meta["rows"] == 569
-    assert meta["raw_sha256"] == {}
+    prepared = load(path)
+    x, y, meta = prepared.arrays["x"], prepared.arrays["y"], prepared.meta
+    assert (x.dtype, x.shape, y.dtype, y.shape) == (np.float64, (569, 30), np.int64, (569,))
+    assert (meta["dataset"], meta["scaling"], meta["rows"], meta["raw_sha256"]) == ("breast_cancer", "minmax", 569, {})
     assert meta["dtypes"] == {"x": "float64", "y": "int64"}
     assert len(meta["features"]) == len(meta["offset"]) == len(meta["scale"]) == 30
     assert {"format", "title", "licence", "citation"} <= set(meta)
-    with zipfile.ZipFile(path) as archive:
-        assert {info.date_time[0] for info in archive.infolist()} == {1980}
-    prepared = load(path)
-    assert prepared.meta == meta
     assert prepared.sha256 == sha256(path)
-    assert sorted(prepared.arrays) == ["x", "y"]
 
 
 @pytest.mark.parametrize("scaling", ["standard", "none"])
 def test_measurements_are_kept_as_they_are(out, scaling):
     y = np.array([[0.5, -1e9], [2.0, 3.0], [4.0, 0.1]])
-    table = Table({"x": np.array([[1.0], [2.0], [4.0]]), "y": y}, ("time",))
-    made = Dataset("made", "Made up", (), lambda raw: table, "CC0", "Nobody (2000).", ("a", "b"))
-    prepared = load(prepare(made, scaling, out=out))
+    measured = made({"x": np.array([[1.0], [2.0], [4.0]]), "y": y}, ["time"], outputs=("a", "b"))
+    prepared = load(prepare(measured, scaling, out=out))
     np.testing.assert_array_equal(prepared.arrays["y"], y)
     assert prepared.meta["outputs"] == ["a", "b"]
-    assert prepared.meta["dtypes"] == {"x": "float64", "y": "float64"}
-    assert "outputs" not in load(prepare("breast_cancer", out=out)).meta
     y[1, 1] = np.nan
     with pytest.raises(UserError, match=r"dataset made: array 'y' has nan at \[1, 1\]"):
-        prepare(made, scaling, out=out)
+        prepare(measured, scaling, out=out)
 
 
 def test_reads_raw_files_and_refuses_wrong_ones(make, body, tmp_path, out):
@@ -135,11 +124,11 @@ PIXELS = np.random.default_rng(1).integers(0, 256, (40, 300), dtype=np.uint8)
 PIXELS[:, 7], PIXELS[0, 0], PIXELS[1, 0] = 9, 0, 255
 
 
-def pictures(image=(3, 10, 10)):
+def pictures():
     """A dataset of bytes, wider than the block of columns that is scaled at a time."""
-    table = Table({"x": PIXELS, "y": np.arange(40) % 10}, tuple(f"p{j}" for j in range(300)))
+    arrays = {"x": PIXELS, "y": np.arange(40) % 10}
     scalings = ("unit", "standard", "none", "minmax", "lenet")
-    return Dataset("made", "Made up", (), lambda raw: table, "CC0", "Nobody (2000).", (), scalings, image)
+    return made(arrays, [f"p{j}" for j in range(300)], scalings=scalings, image=(3, 10, 10))
 
 
 def test_bytes_become_float32(out):
@@ -159,41 +148,26 @@ def test_bytes_become_float32(out):
             np.testing.assert_allclose(x.std(axis=0)[np.arange(300) != 7], 1, rtol=1e-5)
 
 
-def test_scaling_by_blocks_is_scaling_at_once(out):
-    x = np.random.default_rng(2).standard_normal((50, 300))
-    for scaling, function in (("minmax", minmax), ("standard", standard)):
-        np.testing.assert_array_equal(load(prepare(entry(x), scaling, out=out)).arrays["x"], function(x)[0])
-
-
 def test_other_arrays_than_x_and_y(out):
-    arrays = {
-        "winner": np.array([0, 2], dtype=np.int32),
-        "loser": np.array([1, 0], dtype=">i4"),
-        "players": np.array(3),
-    }
-    table = Table(arrays, notes={"players": ["Ann", "Bea", "Cid"]})
-    made = Dataset("made", "Made up", (), lambda raw: table, "CC0", "Nobody (2000).", scalings=("none",))
-    prepared = load(prepare(made, "none", out=out))
+    arrays = {"winner": np.array([0, 2], np.int32), "loser": np.array([1, 0], ">i4"), "players": np.array(3)}
+    notes = {"players": ["Ann", "Bea", "Cid"]}
+    prepared = load(prepare(made(arrays, notes=notes, scalings=("none",)), "none", out=out))
     assert list(prepared.arrays) == ["winner", "loser", "players"]
     for key, array in arrays.items():
         np.testing.assert_array_equal(prepared.arrays[key], array)
-    assert prepared.arrays["players"].shape == ()
     assert prepared.meta["dtypes"] == {"winner": "int32", "loser": "int32", "players": "int64"}
     assert (prepared.meta["rows"], prepared.meta["players"]) == (2, ["Ann", "Bea", "Cid"])
-    assert (prepared.meta["features"], prepared.meta["offset"], prepared.meta["scale"]) == ([], [], [])
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("image", [(1, 28, 28), pytest.param((3, 32, 32), marks=pytest.mark.long)])
-def test_lenet_end_to_end(tmp_path, image):
+def test_features_of_lenet(out):
     pytest.importorskip("torch")
-    x = np.random.default_rng(3).integers(0, 256, (200, int(np.prod(image))), dtype=np.uint8)
-    table = Table({"x": x, "y": np.arange(200) % 10}, tuple(f"p{j}" for j in range(x.shape[1])))
-    made = Dataset("made", "Made up", (), lambda raw: table, "CC0", "Nobody (2000).", (), ("lenet",), image)
-    paths = [prepare(made, "lenet", out=tmp_path / f"{i}.npz") for i in range(2)]
-    assert paths[0].read_bytes() == paths[1].read_bytes()
-    prepared = load(paths[0])
-    assert (prepared.arrays["x"].shape, prepared.arrays["x"].dtype) == ((200, 84), np.float64)
+    x = np.random.default_rng(3).integers(0, 256, (60, 784), dtype=np.uint8)
+    images = made(
+        {"x": x, "y": np.arange(60) % 10}, [f"p{j}" for j in range(784)], scalings=("lenet",), image=(1, 28, 28)
+    )
+    x = load(prepare(images, "lenet", out=out)).arrays["x"]
+    assert (x.shape, x.dtype) == ((60, 84), np.float64)
 
 
 def test_full_disk(tiny_disk):
@@ -204,25 +178,23 @@ def test_full_disk(tiny_disk):
 
 @pytest.mark.mirror
 @pytest.mark.parametrize(
-    ("name", "shape", "counts"), [("sonar", (208, 60), [97, 111]), ("australian", (690, 14), [383, 307])]
+    ("name", "shape", "counts"),
+    [
+        ("sonar", (208, 60), [97, 111]),
+        ("australian", (690, 14), [383, 307]),
+        ("wine_quality_red", (1599, 11), [10, 53, 681, 638, 199, 18]),
+    ],
 )
-def test_true_files(true_mirror, tmp_path, name, shape, counts):
+def test_true_files(mirror, tmp_path, name, shape, counts):
     fetch(name, tmp_path / "raw")
-    paths = [prepare(name, raw=tmp_path / "raw", out=tmp_path / f"{i}.npz") for i in range(2)]
-    assert paths[0].read_bytes() == paths[1].read_bytes()
-    prepared = load(paths[0])
+    prepared = load(prepare(name, "standard", raw=tmp_path / "raw", out=tmp_path / "s.npz"))
     x, y = prepared.arrays["x"], prepared.arrays["y"]
     assert x.shape == shape
-    assert np.bincount(y).tolist() == counts
-    np.testing.assert_array_equal(x.min(axis=0), -1)
-    np.testing.assert_array_equal(x.max(axis=0), 1)
-    raw = DATASETS[name].read(tmp_path / "raw")
-    np.testing.assert_allclose(
-        x * prepared.meta["scale"] + prepared.meta["offset"], raw.arrays["x"], rtol=1e-12, atol=1e-9
-    )
-    standard = load(prepare(name, "standard", raw=tmp_path / "raw", out=tmp_path / "s.npz")).arrays["x"]
-    np.testing.assert_allclose(standard.mean(axis=0), 0, atol=1e-12)
-    np.testing.assert_allclose(standard.std(axis=0), 1, rtol=1e-12)
+    assert np.unique(y, return_counts=True)[1].tolist() == counts
+    np.testing.assert_allclose(x.mean(axis=0), 0, atol=1e-12)
+    np.testing.assert_allclose(x.std(axis=0), 1, rtol=1e-12)
+    raw = DATASETS[name].read(tmp_path / "raw").arrays["x"]
+    np.testing.assert_allclose(x * prepared.meta["scale"] + prepared.meta["offset"], raw, rtol=1e-12, atol=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -234,7 +206,7 @@ def test_true_files(true_mirror, tmp_path, name, shape, counts):
 )
 def test_true_series(request, tmp_path, name, outputs, first, last):
     if DATASETS[name].files:
-        request.getfixturevalue("true_mirror")
+        request.getfixturevalue("mirror")
     fetch(name, tmp_path / "raw")
     prepared = load(prepare(name, "none", raw=tmp_path / "raw", out=tmp_path / "a.npz"))
     rows = np.concatenate([prepared.arrays["x"], prepared.arrays["y"]], axis=1)
@@ -243,65 +215,112 @@ def test_true_series(request, tmp_path, name, outputs, first, last):
     np.testing.assert_array_equal(np.diff(rows[:, 0]), 1)
 
 
-@pytest.mark.mirror
-def test_the_true_wines(true_mirror, tmp_path):
-    fetch("wine_quality_red", tmp_path)
-    found = load(prepare("wine_quality_red", "standard", tmp_path, tmp_path / "wine.npz"))
-    x, y = found.arrays["x"], found.arrays["y"]
-    np.testing.assert_allclose(x.mean(axis=0), 0, atol=1e-12)
-    np.testing.assert_allclose(x.std(axis=0), 1, rtol=1e-12)
-    assert np.unique(y, return_counts=True)[1].tolist() == [10, 53, 681, 638, 199, 18]
-    assert (found.meta["features"][0], found.meta["features"][-1]) == ("fixed acidity", "alcohol")
-
-
 @pytest.mark.long
 @pytest.mark.mirror
-@pytest.mark.parametrize("name", ["fashion_mnist", "mnist"])
-def test_true_images(true_mirror, tmp_path, name):
+@pytest.mark.parametrize(("name", "mean"), [("mnist", 0.1306604762738429), ("fashion_mnist", 0.2860405969887955)])
+def test_true_images(mirror, tmp_path, name, mean):
+    """The means are those that everyone quotes."""
     fetch(name, tmp_path / "raw")
     prepared = load(prepare(name, "unit", raw=tmp_path / "raw", out=tmp_path / "a.npz"))
     x, y = prepared.arrays["x"], prepared.arrays["y"]
-    assert (x.shape, x.dtype, y.shape, y.dtype) == ((60000, 784), np.float32, (60000,), np.int64)
+    assert (x.shape, x.dtype, y.dtype) == ((60000, 784), np.float32, np.int64)
     counts = [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949] if name == "mnist" else [6000] * 10
     assert np.bincount(y).tolist() == counts
     assert (x.min(), x.max()) == (0, 1)
-    mean = {"mnist": 0.1306604762738429, "fashion_mnist": 0.2860405969887955}[name]  # as everyone quotes them
     assert x.mean(dtype=np.float64) == pytest.approx(mean, rel=1e-6)
-    assert prepared.meta["features"][:2] == ["pixel_0_0", "pixel_0_1"]
-    if name == "mnist":
-        standard = load(prepare(name, "standard", raw=tmp_path / "raw", out=tmp_path / "s.npz")).arrays["x"]
-        moving = x.min(axis=0) < x.max(axis=0)
-        np.testing.assert_array_equal(standard[:, ~moving], 0)
-        np.testing.assert_allclose(standard.mean(axis=0, dtype=np.float64), 0, atol=1e-6)
-        np.testing.assert_allclose(standard.std(axis=0, dtype=np.float64)[moving], 1, rtol=1e-5)
 
 
 @pytest.mark.long
 @pytest.mark.mirror
-def test_true_tennis(true_mirror, tmp_path):
+def test_true_tennis(mirror, tmp_path):
     fetch("tennis", tmp_path / "raw")
     prepared = load(prepare("tennis", "none", raw=tmp_path / "raw", out=tmp_path / "a.npz"))
-    winner, loser, players = (prepared.arrays[key] for key in ("winner", "loser", "players"))
-    assert (winner.shape, winner.dtype, loser.shape, loser.dtype) == ((169405,), np.int32, (169405,), np.int32)
-    assert int(players) == 5524 == len(set(winner.tolist()) | set(loser.tolist()))
-    names = prepared.meta["players"]
-    assert len(names) == 5524
+    winner, loser, names = prepared.arrays["winner"], prepared.arrays["loser"], prepared.meta["players"]
+    assert (winner.shape, loser.shape, int(prepared.arrays["players"])) == ((169405,), (169405,), 5524)
+    assert len(names) == 5524 == len({*winner.tolist(), *loser.tolist()})
     assert [names[i] for i in winner[winner == loser]] == ["U Unknown"]  # one match of 1974, as it stands in the file
-    wins = np.bincount(winner)
-    assert names[int(wins.argmax())] == "Jimmy Connors"
+    assert names[int(np.bincount(winner).argmax())] == "Jimmy Connors"
 
 
 @pytest.mark.mirror
-def test_true_ratings(true_mirror, tmp_path):
+def test_true_ratings(mirror, tmp_path):
     fetch("movielens", tmp_path / "raw")
     prepared = load(prepare("movielens", "none", raw=tmp_path / "raw", out=tmp_path / "a.npz"))
     user, x, y = (prepared.arrays[key] for key in ("user", "x", "y"))
-    assert list(prepared.arrays) == ["user", "x", "y", "users"]
-    assert (user.dtype, x.shape, x.dtype, y.dtype) == (np.int32, (100000, 18), np.float64, np.int64)
-    assert (int(prepared.arrays["users"]), len(set(user.tolist())), int(user.max())) == (943, 943, 942)
+    assert (x.shape, int(prepared.arrays["users"]), int(user.max())) == ((100000, 18), 943, 942)
     assert np.bincount(y).tolist() == [6110, 11370, 27145, 34174, 21201]
     assert set(np.unique(x)) == {0.0, 1.0}
-    assert (user[0], y[0]) == (195, 2)
-    genres = [name for name, flag in zip(prepared.meta["features"], x[0], strict=True) if flag]
-    assert genres == ["Comedy"]  # Kolya
-    assert "unknown" not in prepared.meta["features"]
+    first = [name for name, flag in zip(prepared.meta["features"], x[0], strict=True) if flag]
+    assert (user[0], y[0], first) == (195, 2, ["Comedy"])  # Kolya
+
+
+# --- the catalogue, and files of one's own
+
+
+def test_entries_are_complete():
+    for name, one in DATASETS.items():
+        assert one.name == name
+        assert all((one.title, one.licence, one.citation))
+        assert set(one.scalings) <= set(SCALINGS)
+        assert ("unit" in one.scalings) == (one.image is not None)
+        with pytest.raises(UserError, match=f"dataset {name} .*scaling"):
+            prepare(name, ({*SCALINGS} - {*one.scalings}).pop())
+
+
+def test_raw_files_are_pinned():
+    files = [file for dataset in DATASETS.values() for file in dataset.files]
+    assert len({file.name for file in files}) == len({(file.name, file.sha256) for file in files})
+    for file in files:
+        assert re.fullmatch("[0-9a-f]{64}", file.sha256), file
+        assert file.url.startswith("https://") or file.name.startswith("fashion-mnist/"), file  # http alone
+        assert all((file.bytes, file.licence, file.citation)), file
+        assert re.fullmatch(r"[\w-]+/[\w.-]+", file.name), file
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_a_users_own_file(tmp_path, save):
+    arrays = {
+        "claims": np.array([1.5, 2.0], dtype=np.float32),
+        "group": np.array([[1], [2]]),
+        "seen": np.array([True, False]),
+        "rate": np.array(0.5),
+        "none": np.empty((0, 3)),
+    }
+    path = tmp_path / "mine.npz"
+    save(path, **arrays)
+    prepared = load(str(path))
+    assert prepared.meta == {}
+    assert prepared.sha256 == sha256(path)
+    assert list(prepared.arrays) == list(arrays)
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(prepared.arrays[name], array)
+        assert prepared.arrays[name].dtype == array.dtype
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"x": np.array([[1.0, 2.0], [np.nan, np.inf]])}, r"'x' has nan at \[1, 0\]"),
+        ({"x": np.array([0.0, -np.inf], dtype=np.float32)}, r"'x' has -inf at \[1\]"),
+        ({"x": np.array(["a", "b"])}, "'x'"),
+        ({"x": np.array([{}, None])}, "'x'"),
+        ({"my data": np.zeros(2)}, "'my data'"),
+        ({"lambda": np.zeros(2)}, "'lambda'"),
+        ({"meta": np.array("{}")}, "no arrays"),
+        *(({"x": np.zeros(2), "meta": np.array(wrong)}, "`meta`") for wrong in (0.0, "{", "[1]", ["{}", "{}"])),
+        ({"x": np.zeros(2), "meta": np.array(json.dumps({"format": 99, "dataset": "sonar"}))}, "lowvar prepare sonar"),
+    ],
+)
+def test_unfit_arrays(tmp_path, arrays, message):
+    path = tmp_path / "mine.npz"
+    np.savez(path, **arrays)
+    with pytest.raises(UserError, match=message) as caught:
+        load(path)
+    assert str(path) in str(caught.value)
+
+
+def test_members_that_are_no_arrays(tmp_path):
+    with zipfile.ZipFile(tmp_path / "mine.npz", "w") as archive:
+        archive.writestr("notes.txt", "hello")
+    with pytest.raises(UserError, match=r"'notes\.txt' is not an array"):
+        load(tmp_path / "mine.npz")

@@ -1,5 +1,7 @@
 """The test functions against formulas written out in NumPy, in both backends."""
 
+import itertools
+
 import jax
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ from lowvar.errors import UserError
 from lowvar_studies.functions import functions
 from lowvar_studies.functions.catalogue import FUNCTIONS, build
 
+DISCRETE = ["binary_reconstruction", "categorical_reconstruction"]
 NAMES = [name for name in FUNCTIONS.own if FUNCTIONS.about(name).domain == "real" and FUNCTIONS.about(name).program]
 
 
@@ -95,16 +98,11 @@ def test_haar_has_no_preferred_direction():
 
 
 def test_the_start_is_uniform_and_repeats():
-    problem = build("sphere", get("jax"), dim=500)
-    key = jax.random.key(1)
-    start = problem.start(key)
-    assert start.shape == (500,)
-    assert start.dtype == np.float64
-    assert start.min() >= 0
-    assert start.max() <= 1
+    start = build("sphere", get("jax"), dim=500).start(jax.random.key(1))
+    assert (start.shape, start.dtype) == ((500,), np.float64)
+    assert 0 <= start.min() < start.max() <= 1
     assert abs(start.mean() - 0.5) < 5 / np.sqrt(12 * 500)
-    assert (start == build("sphere", get("torch"), dim=500).start(key)).all()
-    assert problem.sigma0 == 0.5
+    assert (start == build("sphere", get("torch"), dim=500).start(jax.random.key(1))).all()
 
 
 @pytest.mark.parametrize(
@@ -115,3 +113,46 @@ def test_wrong_options_are_named(option, values):
     for value in values:
         with pytest.raises(UserError, match=option):
             build("ellipsoid", get("torch"), **{"dim": 3, "shift": 1.0, option: value})
+
+
+# --- discrete points
+
+
+def everywhere(problem):
+    return np.array(list(itertools.product(range(problem.domain.choices), repeat=problem.dim)))
+
+
+def test_binary_reconstruction_is_the_paper_s():
+    w = functions.generator(0, "binary_reconstruction", 6).standard_normal(6)
+    problem = build("binary_reconstruction", get("torch"), dim=6)
+    points = everywhere(problem)
+    expected = ((np.sign(points - 0.5) - w) ** 2).sum(axis=1) - ((np.sign(w) - w) ** 2).sum()
+    np.testing.assert_allclose(values(problem, points), expected, atol=1e-12)
+
+
+def test_categorical_reconstruction_is_its_sum():
+    w = functions.generator(2, "categorical_reconstruction", 4, 3).standard_normal((4, 3))
+    problem = build("categorical_reconstruction", get("torch"), dim=4, choices=3, seed=2)
+    points = everywhere(problem)
+    expected = [sum(w[i, j] - w[i].min() for i, j in enumerate(x)) for x in points]
+    np.testing.assert_allclose(values(problem, points), expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("dim", [1, 5])
+@pytest.mark.parametrize("name", DISCRETE)
+def test_the_optimum_of_discrete_points_is_zero_and_the_least(name, dim):
+    problem = build(name, get("torch"), dim=dim)
+    assert values(problem, problem.optimum_at[None, :]) == problem.optimum == 0
+    assert values(problem, everywhere(problem)).min() == 0
+    assert problem.domain.kind == ("binary" if name.startswith("binary") else "categorical")
+
+
+@pytest.mark.parametrize("name", DISCRETE)
+def test_backends_agree_on_discrete_points_and_the_seed_tells(name):
+    problems = [build(name, get(backend), dim=50) for backend in ("jax", "torch")]
+    points = np.random.default_rng(0).integers(problems[0].domain.choices, size=(8, 50))
+    one, two = (values(problem, points) for problem in problems)
+    np.testing.assert_allclose(one, two, rtol=1e-12)
+    assert (values(build(name, get("torch"), dim=50), points) == two).all()
+    assert (values(build(name, get("torch"), dim=50, seed=1), points) != two).all()
+    np.testing.assert_allclose(jax.jit(jax.vmap(problems[0].values))(points[None])[0], one, rtol=1e-12)

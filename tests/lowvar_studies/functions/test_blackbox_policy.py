@@ -54,8 +54,6 @@ def test_values_repeat(task, tmp_path, monkeypatch):
     assert np.isfinite(values).all()
     assert len(set(values)) == 3
     assert (evaluate(points(problem)[::-1]) == values[1::-1]).all()
-    assert (problem.start(None) == 0).all()
-    assert (problem.backend, problem.optimum, problem.sigma0) == (None, None, 0.1)
     assert not list(tmp_path.iterdir())  # the simulator keeps no log
 
 
@@ -76,9 +74,3 @@ def test_workers_see_the_same_function():
 def test_failures_are_marked():
     problem = build("half_cheetah", None, max_steps=5)
     assert np.isnan(problem.values(np.full((1, problem.dim), np.inf))).all()
-    arena = policy._arena("half_cheetah")
-    assert arena.stable()
-    with arena.quiet():
-        arena.env.data.qvel[:] = 1e20
-        arena.mujoco.mj_step(arena.env.model, arena.env.data)
-    assert not arena.stable()

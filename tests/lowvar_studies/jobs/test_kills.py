@@ -13,10 +13,20 @@ import commands
 import pytest
 import yaml
 from projects import LITTLE, call, project
-from stopped import DATA, GRADIENTS
 
+from lowvar.core import artifact
 from lowvar_studies.datasets.prepare import prepare
 
+DATA = {"bc": {"model": "logistic_regression", "dataset": "breast_cancer"}}
+GRADIENTS = {
+    "problems": DATA,
+    "backends": ["jax", "torch"],
+    "methods": {"joint": None, "naive": None},
+    "solver": {"optimizer": "adam", "step_sizes": [1e-2, 1e-3], "batch_size": 5, "epochs": 1500, "repetitions": 2},
+    "decomposition": {"leader": "joint", "step_size": 1e-3, "epochs": 10, "replicates": 64, "columns": 8,
+                      "points_along": 2},
+    "scales": {"smoke": {"solver": {"epochs": 60}}, "paper": {"solver": {"epochs": 300}}},
+}  # fmt: skip
 TUNED = {"naive": {"tune": {"step_size": {"low": 1e-4, "high": 1e-2}}}}
 TUNING = {"problems": DATA, "methods": TUNED, "tuning": {"trials": 6},
           "solver": {"step_sizes": [1e-3], "batch_size": 5, "epochs": 100}}  # fmt: skip
@@ -25,14 +35,19 @@ SEARCH = {**LITTLE, "problems": {"e": {"function": "ellipsoid", "dim": 40}}, "me
 INTEGRAL = {"family": "integral", "problems": {"b": {"problem": "borehole", "sizes": [100, 150]}},
             "methods": {"vector_valued": None}, "estimation": {"repetitions": 60}}  # fmt: skip
 RUN, BC = ("trace.parquet", "params.npz"), ["--problem", "bc", "--data", "bc.npz"]
-JOBS = {  # experiment, words of the command, results
-    "gradient_jax": (GRADIENTS, ["run", *BC, "--method", "joint"], RUN),
-    "gradient_torch": (GRADIENTS, ["run", *BC, "--method", "joint", "--backend", "torch", "--scale", "smoke"], RUN),
-    "search": (SEARCH, ["run", "--problem", "e", "--method", "es"], RUN),
-    "integral": (INTEGRAL, ["run", "--problem", "b", "--method", "vector_valued", "--data", "drawn/samples.npz"], RUN),
-    "tune": (TUNING, ["tune", *BC, "--method", "naive"], ("study.parquet",)),
-    "decompose": (GRADIENTS, ["decompose", *BC], ("decomposition.parquet",)),
-    "sample": (INTEGRAL, ["sample", "--problem", "b"], ("samples.npz",)),
+JOBS = {  # experiment, words of the command, results, kills
+    "gradient_jax": (GRADIENTS, ["run", *BC, "--method", "joint"], RUN, 10),
+    "gradient_torch": (GRADIENTS, ["run", *BC, "--method", "joint", "--backend", "torch", "--scale", "smoke"], RUN, 8),
+    "search": (SEARCH, ["run", "--problem", "e", "--method", "es"], RUN, 8),
+    "integral": (
+        INTEGRAL,
+        ["run", "--problem", "b", "--method", "vector_valued", "--data", "drawn/samples.npz"],
+        RUN,
+        6,
+    ),
+    "tune": (TUNING, ["tune", *BC, "--method", "naive"], ("study.parquet",), 4),
+    "decompose": (GRADIENTS, ["decompose", *BC], ("decomposition.parquet",), 3),
+    "sample": (INTEGRAL, ["sample", "--problem", "b"], ("samples.npz",), 1),
 }
 RESUMED = ("run", "tune")
 
@@ -55,23 +70,35 @@ def place(tmp_path_factory):
     return folder
 
 
-# In `make test`, tests/lowvar_studies/jobs/test_resume.py kills one run, and compares its bytes with those of a run that was not killed.
+@pytest.mark.slow
+def test_a_checkpoint_in_a_folder_that_outlives_the_results(place, tmp_path):
+    """As on a machine whose disk is lost with it: the run goes on elsewhere, from the checkpoint alone."""
+    lost, kept, out, whole = (tmp_path / name for name in ("lost", "kept", "out", "whole"))
+    words = ["run", "gradient_jax.yaml", *BC, "--method", "naive", "--scale", "paper"]
+    more = "--checkpoints", kept
+    process = commands.started(place, *words, "--out", lost, *more, "--checkpoint-every", "0")
+    while process.is_alive() and not (kept / "checkpoint.npz").exists():
+        time.sleep(0.02)
+    process.kill()
+    process.join()
+    assert not (lost / "trace.parquet").exists(), "the run ended before the kill: the test shows little"
+    laps = artifact.read_arrays(kept / "checkpoint.npz")[0]["laps"]
+    for folder, options in ((out, more), (whole, ())):
+        done = commands.lowvar(place, *words, "--out", folder, *options)
+        assert done.returncode == 0, done.stderr
+    for result in RUN:
+        assert (out / result).read_bytes() == (whole / result).read_bytes(), result
+    assert list(kept.iterdir()) == []
+    timing = artifact.read_table(out / "timing.parquet")
+    assert len(laps) > 0
+    assert list(timing["seconds"])[: len(laps)] == list(laps)  # wall times of the killed process
+
+
 @pytest.mark.slow
 @pytest.mark.long
-@pytest.mark.parametrize(
-    ("name", "kills"),
-    {
-        "gradient_jax": 10,
-        "gradient_torch": 8,
-        "search": 8,
-        "integral": 6,
-        "tune": 4,
-        "decompose": 3,
-        "sample": 1,
-    }.items(),
-)
-def test_kill_nine_and_resume(place, tmp_path, record_property, name, kills):
-    _, (verb, *more), results = JOBS[name]
+@pytest.mark.parametrize("name", JOBS)
+def test_kill_nine_and_resume(place, tmp_path, record_property, name):
+    _, (verb, *more), results, kills = JOBS[name]
     resumes = verb in RESUMED
     words = [verb, f"{name}.yaml", *more, *(["--checkpoint-every", "0"] if resumes else [])]
     whole, killed = tmp_path / "whole", tmp_path / "killed"
@@ -112,8 +139,7 @@ OF_ONE_RUN = re.compile(r"timing\.parquet|provenance\.json|seconds\..*")
 @pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("kills", [12])
-def test_a_killed_snakemake_goes_on_after_unlock(tmp_path, record_property, kills):
+def test_a_killed_snakemake_goes_on_after_unlock(tmp_path, record_property):
     """Master and jobs are killed together, or the master alone: its job goes on, and the next one waits for it."""
     pytest.importorskip("snakemake")
     whole, killed = project(tmp_path / "whole", little={}), project(tmp_path / "killed", little={})
@@ -121,7 +147,7 @@ def test_a_killed_snakemake_goes_on_after_unlock(tmp_path, record_property, kill
     start = time.monotonic()
     call(whole, *words)
     seconds = time.monotonic() - start
-    moments, locked = random.Random(3), 0
+    kills, moments, locked = 12, random.Random(3), 0
 
     def locks():
         return any((killed / ".snakemake/locks").glob("*"))

@@ -2,17 +2,14 @@
 
 from dataclasses import replace
 
-import jax
 import numpy as np
 import pytest
 import yaml
 
 from lowvar.core import loop
-from lowvar.core.keys import named_key
 from lowvar.errors import UserError
-from lowvar.search.evaluator import BudgetSpent, from_callable
+from lowvar.search.evaluator import from_callable
 from lowvar.search.problem import BlackBoxProblem, Domain
-from lowvar.search.searcher import Searcher
 from lowvar_studies.jobs.load import load_experiment
 from lowvar_studies.jobs.search import engine as search
 
@@ -22,8 +19,7 @@ EXPERIMENT = {
     "family": "search",
     "backends": ["jax", "torch"],
     "problems": {
-        "ellipsoid": {"function": "ellipsoid", "dim": 6},
-        "levy": {"function": "levy", "dim": 6, "methods": ["fast_ingo"]},
+        "ellipsoid": {"function": "ellipsoid", "dim": 6, "methods": ["fast_ingo", "ingo", "pycma"]},
         "bits": {"function": "binary_reconstruction", "dim": 12, "methods": ["ingo_binary", "pymoo_ga"]},
     },
     "methods": {
@@ -34,22 +30,13 @@ EXPERIMENT = {
         "pycma": {"repetitions": 2},
     },
     "search": {"budget": 3000, "repetitions": 3},
-    "scales": {"smoke": {"search": {"budget": 600}, "methods": {"ingo": {"budget": 400}}},
-               "paper": {"search": {"budget": 1_200_000, "early_stop": False}}},
-}  # fmt: skip
+}
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def experiment(tmp_path_factory):
     folder = tmp_path_factory.mktemp("search")
-    content = {**EXPERIMENT, "problems": {**EXPERIMENT["problems"]}}
-    content["problems"]["ellipsoid"] = {**content["problems"]["ellipsoid"], "methods": ["fast_ingo", "ingo", "pycma"]}
-    (folder / "small.yaml").write_text(yaml.safe_dump(content))
-    return folder
-
-
-@pytest.fixture(scope="module")
-def experiment(folder):
+    (folder / "small.yaml").write_text(yaml.safe_dump(EXPERIMENT))
     return load_experiment(folder / "small.yaml", "quick")
 
 
@@ -111,15 +98,8 @@ def test_what_is_counted_is_what_the_function_was_asked(experiment, method):
     assert result.trace["failures"].max() > 0
 
 
-def test_a_driven_search_cannot_pass_its_budget(experiment):
-    made = engine(experiment, "ellipsoid", "pycma")
-    state = made.advance(made.init(), 0, made.stops[-1])
-    with pytest.raises(BudgetSpent):
-        made.advance(state, made.stops[-1], 1)
-
-
 def test_a_run_does_not_depend_on_how_it_is_cut(experiment):
-    for method, backend in (("fast_ingo", "jax"), ("fast_ingo", "torch"), ("ingo", "jax")):
+    for method, backend in (("fast_ingo", "jax"), ("fast_ingo", "torch")):
         one = engine(experiment, "ellipsoid", method, backend)
         whole = one.params(one.advance(one.init(), 0, 70), {})
         state = one.advance(one.init(), 0, 3)
@@ -146,7 +126,7 @@ def test_it_ends_when_every_repetition_has_met_the_last_target(experiment):
     [("fast_ingo", "jax"), ("ingo", "jax"), ("fast_ingo", "torch")],
 )
 def test_a_search_on_a_host_function_is_the_compiled_one(experiment, method, backend):
-    """Given the same noise; and it goes on from its arrays as if nothing had happened."""
+    """Given the same noise."""
     compiled = engine(experiment, "ellipsoid", method, backend)
     one = compiled.problem
     host = replace(
@@ -155,33 +135,11 @@ def test_a_search_on_a_host_function_is_the_compiled_one(experiment, method, bac
     keys, starts, sigma0 = compiled.keys, compiled.starts, compiled.sigma0
     hosted = search.HostedEngine(host, compiled.solver, compiled.settings, keys, starts, sigma0)
     assert (hosted.stops, hosted.evaluations) == (compiled.stops, compiled.evaluations)
-    state = hosted.advance(hosted.init(), 0, 60)
-    again = hosted.unflatten(hosted.flatten(state))
-    a, b = hosted.params(hosted.advance(state, 60, 4), {}), hosted.params(hosted.advance(again, 60, 4), {})
-    for name, value in a.items():
-        assert np.array_equal(value, b[name]), name
-    c = compiled.params(compiled.advance(compiled.init(), 0, 64), {})
-    assert set(c) == set(a)
-    assert np.isfinite(c["met"]).any()
-    assert (c["best"] < np.inf).all()
-    for name, value in c.items():
-        np.testing.assert_allclose(value, a[name], rtol=1e-9, atol=1e-12, err_msg=name)
-
-
-@pytest.mark.long
-def test_a_search_of_its_own_loop_is_the_hosted_one(experiment):
-    """Of a ``Searcher`` with the same keys."""
-    made = engine(experiment, "ellipsoid", "fast_ingo")
-    f = problem_of(lambda x: (x**2).sum(axis=1))
-    keys = jax.numpy.stack([named_key(r, "search", "noise") for r in range(2)])
-    settings = made.settings.model_copy(update={"repetitions": 2})
-    hosted = search.HostedEngine(f, made.solver, settings, keys, np.full((2, 6), 0.5), 0.5)
-    state = hosted.advance(hosted.init(), 0, 30)
-    for r in range(2):
-        alone = Searcher(np.full(6, 0.5), 0.5, "fast_ingo", seed=r)
-        for _ in range(30):
-            alone.tell((alone.ask() ** 2).sum(axis=1))
-        np.testing.assert_allclose(hosted.params(state, {})["mean"][r], alone.mean, rtol=1e-9)
+    found, expected = (one.params(one.advance(one.init(), 0, 64), {}) for one in (hosted, compiled))
+    assert set(found) == set(expected)
+    assert np.isfinite(expected["met"]).any()
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-9, atol=1e-12, err_msg=name)
 
 
 def test_repetitions_may_have_functions_of_their_own_and_noise(experiment):

@@ -2,20 +2,17 @@
 
 import importlib
 
-import jax
 import numpy as np
 import pandas as pd
 import pytest
 import yaml
 
 from lowvar.core import loop
-from lowvar.core.gaussian import GAUSSIAN
-from lowvar.core.keys import named_key
 from lowvar.errors import UserError
-from lowvar.vi.batches import BATCHES, Plan, sampler
 from lowvar.vi.run import engine
 from lowvar.vi.run.settings import Method, Settings
-from lowvar_studies.jobs.load import load_experiment
+from lowvar_studies.datasets.prepare import prepare
+from lowvar_studies.jobs import commands
 from lowvar_studies.models.logistic_regression import problem as logistic_regression
 
 SAMPLER = importlib.import_module("lowvar.vi.batches")  # the package has a function of the same name
@@ -34,11 +31,10 @@ def build(method="joint", backend="jax", options=None, **settings):
     return engine.build(problem(backend), spec, Settings(**{**SETTINGS, **settings}), seed=0, name="small")
 
 
-def split(monkeypatch, *, singles):
-    """No noise is held ahead any more; with ``singles`` no table is read by several runs at once either."""
+def split(monkeypatch):
+    """No noise is held ahead any more, and no table is read by several runs at once."""
     monkeypatch.setattr(SAMPLER, "_HELD", 0)
-    if singles:
-        monkeypatch.setattr(engine, "_READ", 0)
+    monkeypatch.setattr(engine, "_READ", 0)
 
 
 def same(found, expected, rtol=1e-12):
@@ -53,18 +49,20 @@ def same(found, expected, rtol=1e-12):
 
 
 @pytest.mark.parametrize(
-    ("method", "backend"),
+    ("method", "backend", "noise"),
     [
-        ("joint", "jax"),
-        *(pytest.param(*one, marks=pytest.mark.long) for one in (("joint_glm", "jax"), ("joint", "torch"))),
+        ("joint", "jax", "antithetic"),
+        pytest.param("joint_glm", "jax", "rqmc", marks=pytest.mark.long),
+        pytest.param("joint", "torch", "iid", marks=pytest.mark.long),
     ],
 )
-def test_runs_in_parts_are_the_same_runs(monkeypatch, method, backend):
-    size = {"batch_size": 12} if backend == "torch" else {}
+def test_runs_in_parts_are_the_same_runs(monkeypatch, method, backend, noise):
+    """Their noise is drawn batch by batch, in place of an epoch ahead."""
+    size = {"noise": noise, "particles": 2} | ({"batch_size": 12} if backend == "torch" else {})
     whole = build(method, backend, **size)
     assert whole.parts == [(slice(0, 2), slice(0, 2))]
     expected = loop.complete(whole)
-    split(monkeypatch, singles=True)
+    split(monkeypatch)
     parts = build(method, backend, **size)
     # a part for each run where a table is read, for each repetition where none is
     assert len(parts.parts) == (4 if method == "joint" else 2)
@@ -72,30 +70,6 @@ def test_runs_in_parts_are_the_same_runs(monkeypatch, method, backend):
     same(found, expected)
     if backend == "torch":
         same(found, loop.complete(build(method, **size)), rtol=1e-9)
-
-
-@pytest.mark.parametrize(
-    ("batches", "eps"),
-    [
-        ("reshuffled", "rqmc"),
-        *(
-            pytest.param(*one, marks=pytest.mark.long)
-            for one in (("reshuffled", "iid"), ("fixed", "antithetic"), ("iid", "orthogonal"))
-        ),
-    ],
-)
-def test_noise_drawn_batch_by_batch_is_that_of_the_epoch(batches, eps):
-    draw = sampler(BATCHES[batches](N, 6), GAUSSIAN[eps](2), DIM, np.float64)
-    key = named_key(0, eps, batches)
-    whole, plan, drawn_now = jax.jit(draw.epoch)(key), jax.jit(draw.plan)(key), jax.jit(draw.drawn)
-    assert isinstance(plan, Plan)
-    for t in (0, draw.batches.steps - 1):
-        drawn = drawn_now(jax.tree.map(lambda leaf, t=t: leaf[t], plan))
-        for name, value in drawn._asdict().items():
-            # the same random bits; what is made of them may round differently in a batch of another shape
-            tolerance = 1e-13 if name == "eps" else 0
-            np.testing.assert_allclose(value, getattr(whole, name)[t], rtol=0, atol=tolerance, err_msg=name)
-    assert draw.drawn(whole) is whole
 
 
 # --- tables and memory -------------------------------------------------------------------------------------------
@@ -111,11 +85,7 @@ def test_tables_that_do_not_fit_are_refused_before_anything_starts(monkeypatch):
     monkeypatch.setattr(engine, "_SHARE", 0.8)
     there = int(4 * state / 0.8)
     monkeypatch.setattr(engine, "memory", lambda: there - 8)
-    message = (
-        r"logistic_regression: the tables of 4 runs need \S+ GiB, and the machine has \S+; use fewer step sizes or "
-        r"repetitions, a larger batch, dtype float32, or a method with a smaller table: joint_svrg, or joint_glm"
-    )
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(UserError, match=r"the tables of 4 runs need \S+ GiB"):
         build("joint")
     # each of the smaller choices gets past the check, and to the work
     for smaller in ({"repetitions": 1}, {"step_sizes": SIZES[:1]}, {"batch_size": 10}, {"method": "joint_svrg"},
@@ -152,7 +122,7 @@ class Cut(Exception):
 
 @pytest.mark.parametrize("backend", ["jax", pytest.param("torch", marks=pytest.mark.long)])
 def test_a_run_in_parts_goes_on_from_its_checkpoint(monkeypatch, tmp_path, backend):
-    split(monkeypatch, singles=True)
+    split(monkeypatch)
     path, runs = tmp_path / "checkpoint.npz", build("joint", backend, batch_size=12)
     assert len(runs.parts) == 4
     expected = loop.complete(runs)
@@ -167,10 +137,7 @@ def test_a_run_in_parts_goes_on_from_its_checkpoint(monkeypatch, tmp_path, backe
         loop.complete(runs, checkpoint=path, mark=MARK, every=0.0, progress=cut)
     assert 0 < sum(passed) < SETTINGS["epochs"]
     resumed = []
-    again = (
-        build("joint", backend, batch_size=12) if backend == "jax" else runs
-    )  # traced once: `test_resume` has other processes
-    found = loop.complete(again, checkpoint=path, mark=MARK, progress=resumed.append)
+    found = loop.complete(runs, checkpoint=path, mark=MARK, progress=resumed.append)
     assert resumed[0] > 0  # it did not begin again
     assert sum(resumed) == SETTINGS["epochs"]
     pd.testing.assert_frame_equal(found.trace, expected.trace, check_exact=True)
@@ -178,48 +145,54 @@ def test_a_run_in_parts_goes_on_from_its_checkpoint(monkeypatch, tmp_path, backe
         assert values.tobytes() == expected.params[block].tobytes()
 
 
-# --- a solver of its own -----------------------------------------------------------------------------------------
-
-
-@pytest.mark.long
-def test_smiso_runs_in_the_engine(monkeypatch):
-    settings = {"batches": "fixed", "step_sizes": (5e-2, 1e-2), "epochs": 12, "batch_size": 12}
-    expected = loop.complete(build("smiso", **settings))
-    trace = expected.trace
-    assert (trace["gradients"] == trace["epoch"] * N).all()
-    assert (trace["hvps"] == 0).all()
-    ends = trace.groupby("epoch")["elbo"].mean()
-    assert ends.iloc[-1] > ends.iloc[0]
-    same(loop.complete(build("smiso", "torch", **settings)), expected, rtol=1e-9)
-    split(monkeypatch, singles=True)
-    parts = build("smiso", **settings)
-    assert len(parts.parts) == 4
-    same(loop.complete(parts), expected)
-
-
 # --- settings by problem and method ------------------------------------------------------------------------------
 
+CANCER = {"model": "logistic_regression", "dataset": "breast_cancer"}
 
-def experiment(tmp_path, **problem):
-    of_problem = {"model": "logistic_regression", "dataset": "breast_cancer", **problem}
-    content = {
-        "name": "small",
-        "title": "A small one",
-        "problems": {"one": of_problem, "two": {"model": "logistic_regression", "dataset": "sonar"}},
-        "methods": {"naive": None, "joint": None},
-        "solver": {"step_sizes": [1e-3], "batch_size": 5, "epochs": 3, "repetitions": 7},
-    }
-    (tmp_path / "small.yaml").write_text(yaml.safe_dump(content))
-    return load_experiment(tmp_path / "small.yaml", "quick")
+
+def study(folder, **content):
+    content = {"name": "small", "title": "A small one", **content}
+    (folder / "small.yaml").write_text(yaml.safe_dump(content))
+    return commands.Study.load(folder / "small.yaml", "quick", folder / "results", folder / "data")
 
 
 def test_the_most_particular_setting_counts(tmp_path):
     own = {"naive": None, "joint": {"repetitions": 2, "step_sizes": [0.5, 0.25]}}
-    found = experiment(tmp_path, solver={"batch_size": 9, "repetitions": 4}, methods=own)
-    naive, joint, other = (
-        found.run(problem, method, "jax").solver
-        for problem, method in (("one", "naive"), ("one", "joint"), ("two", "joint"))
-    )
-    assert (naive.batch_size, naive.repetitions, naive.step_sizes, naive.epochs) == (9, 4, (1e-3,), 3)
-    assert (joint.batch_size, joint.repetitions, joint.step_sizes, joint.epochs) == (9, 2, (0.5, 0.25), 3)
-    assert (other.batch_size, other.repetitions, other.step_sizes, other.epochs) == (5, 7, (1e-3,), 3)
+    found = study(
+        tmp_path,
+        problems={"one": {**CANCER, "solver": {"batch_size": 9, "repetitions": 4}, "methods": own}, "two": CANCER},
+        methods={"naive": None, "joint": None},
+        solver={"step_sizes": [1e-3], "batch_size": 5, "epochs": 3, "repetitions": 7},
+    ).experiment
+    for problem, method, expected in (
+        ("one", "naive", (9, 4, (1e-3,), 3)),
+        ("one", "joint", (9, 2, (0.5, 0.25), 3)),
+        ("two", "joint", (5, 7, (1e-3,), 3)),
+    ):
+        solver = found.run(problem, method, "jax").solver
+        assert (solver.batch_size, solver.repetitions, solver.step_sizes, solver.epochs) == expected
+
+
+@pytest.mark.long
+def test_two_guides_side_by_side(tmp_path):
+    """Full rank ends with a higher ELBO than mean field from the same start; tables name the guides."""
+    place = study(
+        tmp_path,
+        problems={"mean": CANCER, "full": CANCER | {"guide": "full_rank"}},
+        methods={"joint_adaptive": None},
+        solver={"optimizer": "adam", "step_sizes": [1e-2], "batch_size": 50, "epochs": 100, "initial": "origin"},
+        decomposition={"leader": "joint_adaptive", "step_size": 1e-2, "epochs": 2, "replicates": 4, "columns": 2,
+                       "points_along": 0},
+    )  # fmt: skip
+    prepare("breast_cancer", out=place.prepared("mean"))
+    for job in place.jobs():
+        getattr(commands, job.kind)(job)
+    commands.tables(place)
+    optimum = place.table("optimum").set_index("problem")
+    assert optimum["guide"].to_dict() == {"mean": "mean_field", "full": "full_rank"}
+    ends = place.gather("run", "trace.parquet").groupby("problem").last()
+    best = optimum.loc["mean", "elbo"]  # of all mean-field Gaussians
+    assert abs(ends.loc["mean", "elbo"] - best) < 5
+    assert ends.loc["full", "elbo"] > best + 5 * ends.loc["full", "elbo_se"]
+    blocks = place.table("decomposition").groupby("problem")["block"].agg(set)
+    assert (blocks["mean"], blocks["full"] - blocks["mean"]) == ({"all", "mu", "log_sigma"}, {"lower"})

@@ -1,26 +1,47 @@
-"""Runs whose number of particles changes: phases, counts, resumption, and the errors that are measured."""
+"""Runs whose number of particles changes: by a schedule, by their own variances, by a pilot run; and measured errors."""
 
 import functools
-import importlib
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
-from small_runs import DIM, STEP, N, build, one_batch, problem
 
 from lowvar.core import loop
 from lowvar.core.gaussian import GAUSSIAN
-from lowvar.core.keys import named_key
+from lowvar.errors import UserError
 from lowvar.vi.batches import BATCHES, sampler
 from lowvar.vi.estimators import GRADIENT
-from lowvar.vi.estimators.base import schedule
+from lowvar.vi.estimators.base import rounded_up, schedule
 from lowvar.vi.run import engine
 from lowvar.vi.run.settings import Diagnostics, Method, Settings
+from lowvar_studies.models.logistic_regression import problem as logistic_regression
 
+N, DIM = 20, 3
+STEP = {"kind": "step", "beta": 0.5, "r": 3}
 FEW = {"kind": "step", "beta": 0.5, "r": 16}  # 4 particles, and 2 from step 17 on
-MARK = {"spec": "1"}
+
+
+def problem(backend="jax", dtype=np.float64):
+    rng = np.random.default_rng(0)
+    return logistic_regression({"x": rng.normal(size=(N, DIM)).astype(dtype), "y": rng.integers(0, 2, N)}, backend)
+
+
+def build(method="mlmc", backend="jax", options=None, **settings):
+    for key, kind in (("schedule", schedule), ("diagnostics", Diagnostics)):
+        if key in settings:
+            settings[key] = kind(**settings[key])
+    base = {"step_sizes": (1e-2, 1e-3), "batch_size": N, "epochs": 12, "repetitions": 2, "particles": 10}
+    spec = Method(method, options or {})
+    return engine.build(problem(backend), spec, Settings(**{**base, **settings}), seed=0, name="small")
+
+
+@functools.cache
+def one_batch(particles):
+    """``key -> noise`` of an epoch's one step."""
+    draw = sampler(BATCHES["reshuffled"](N, N), GAUSSIAN["iid"](particles), DIM, np.float64)
+    return jax.jit(lambda key: jax.tree.map(lambda leaf: leaf[0], draw.epoch(key)))
 
 
 @pytest.fixture(scope="module")
@@ -30,23 +51,17 @@ def falling():
     return made, loop.complete(made)
 
 
-def few_points(method, backend):
-    """An engine of few programs that goes past a drop of the particles and past a review of them, on to four stops."""
-    made = build(
-        method, backend, schedule=FEW, epochs=29, particles=3 if method == "mlmc_adaptive" else 4,
-        noise="rqmc" if method == "storm" else "iid", diagnostics={"draws": 4, "reference": 16},
-    )  # fmt: skip
-    made.stops = [0, 1, 20, 27, 29]
-    return made
-
-
 @pytest.fixture(scope="module")
 def few():
-    """``few_points`` of a method and a backend with its run, made once."""
+    """``(method, backend) -> engine, run``: past a drop of the particles and past a review of them, on to four stops."""
 
     @functools.cache
     def made(method, backend):
-        found = few_points(method, backend)
+        found = build(
+            method, backend, schedule=FEW, epochs=29, particles=3 if method == "mlmc_adaptive" else 4,
+            noise="rqmc" if method == "storm" else "iid", diagnostics={"draws": 4, "reference": 16},
+        )  # fmt: skip
+        found.stops = [0, 1, 20, 27, 29]
         return found, loop.complete(found)
 
     return made
@@ -61,7 +76,69 @@ def test_step_sizes_and_points_follow_one_schedule(falling):
     assert rows.loc[[0, 4, 6, 7], "gradients"].tolist() == [0, N * (2 * 40 - 10), N * (2 * 50 - 10), N * (2 * 55 - 10)]
 
 
-# --- the recursion -----------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("kind", "settings", "eta"),
+    [
+        ("time", {"beta": 0.5}, [1, 1 / 1.5, 1 / 2, 1 / 2.5]),
+        ("step", {"beta": 0.5, "r": 2}, [1, 1, 0.5, 0.5]),
+        ("exponential", {"beta": 0.5}, np.exp([0, -0.5, -1, -1.5])),
+        ("piecewise", {"values": [[1, 0.4], [3, 0.1]]}, [1, 0.4, 0.4, 0.1]),
+        ("cosine", {"beta": 0.5, "r": 4}, [1, 1, 1, 0.5]),
+    ],
+)
+def test_schedules_are_their_formulas(kind, settings, eta):
+    made = schedule(kind, **settings)
+    np.testing.assert_allclose([made.eta(t) for t in range(4)], eta, rtol=1e-12)
+    np.testing.assert_allclose(made.eta(jnp.arange(4.0), jnp), eta, rtol=1e-12)
+    least, exact = np.ceil(100 * np.array([1, *eta[:3]]) - 1e-9), kind in ("step", "piecewise")
+    assert np.equal(particles := [made.particles(t, 100) for t in range(4)], least).all() or not exact
+    assert np.greater_equal(particles, least).all()
+    many = {made.particles(t, 100) for t in range(3000)}
+    assert (min(many), len(many) <= 21) == (10 if kind == "piecewise" else 1, True)
+    assert exact or all(n == rounded_up(n) for n in many)
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        ({"kind": "stpe", "beta": 0.5, "r": 3}, "'step'"),
+        *(({"kind": "time", "beta": beta}, "beta") for beta in (0.0, 1.5)),
+        ({"kind": "time", "beta": 0.5, "r": 3}, "r"),
+        *(({"kind": "step", "beta": 0.5, **r}, "r") for r in ({"r": 0}, {})),
+        *(({"kind": "piecewise", "values": values}, "step")
+          for values in ([[5, 0.5], [9, 0.6]], [[5, 1.1]], [[5, 0.5], [4, 0.4]])),
+    ],
+)  # fmt: skip
+def test_impossible_schedules_are_refused(given, name):
+    with pytest.raises(UserError, match=rf"\b{name}\b" if name.isalpha() else name):
+        schedule(**given)
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "values"),
+    [
+        ("mlmc", "particles", (0, 2.5)),
+        ("mlmc", "base", ("joint",)),
+        ("mlmc", "restart", (7, True)),
+        ("storm", "a", (0.0, 1.1, "0.1")),
+        ("mlmc_prox", "ball", ("x", 0.0)),
+        ("mlmc_prox", "box", (["a", "b"], [1.0, -1.0], 3.0)),
+        ("mlmc_optimal", "pilot", (1,)),
+        ("mlmc_optimal", "variances", ([[1, 2.0]], [[0, 2.0], [1, 0.0]], [[0, 2.0], [0, 1.0]], [])),
+        ("mlmc_optimal", "base", ("cv",)),
+    ],
+)
+def test_impossible_options_are_refused(name, option, values):
+    for value in values:
+        with pytest.raises(UserError, match=option):
+            build(name, options={option: value}, step_sizes=(1e-2,), batch_size=10)
+
+
+def test_numbers_of_numpy_are_numbers():
+    batches = BATCHES["reshuffled"](N, 10)
+    assert GRADIENT.get("storm")(problem(), batches, a=np.float32(0.25)).properties.carryover == 0.75
+    assert GRADIENT.get("mlmc")(problem(), batches, particles=np.int64(4), restart=np.int64(4)).particles(0, None) == 4
+    GRADIENT.get("mlmc_prox")(problem(), batches, box=np.array([-5.0, 5.0]))
 
 
 @pytest.mark.parametrize(
@@ -111,161 +188,65 @@ def test_under_sgd_it_is_the_update_of_the_paper(falling):
         np.testing.assert_allclose(values[0, 0], w[-1][block], rtol=1e-9)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("restart", [None, 4])
-def test_the_error_is_a_martingale(restart):
-    """``E ||e_t||^2 = V_0 / N_0 + sum_s V_s / N_s`` since the last start, along a path that is given.
-
-    The path is one that plain descent on the exact gradient takes; ``V_s`` come from quadrature, errors from 4000
-    independent recursions along the path.
-    """
-    from numpy.polynomial.hermite_e import hermegauss
-
-    p, first, T, R = problem(), 8, 6, 4000
-    gradient = jax.jit(jax.grad(lambda w: -p.exact_elbo(w)))
-    path = [{"mu": jnp.zeros(DIM), "log_sigma": jnp.full(DIM, -0.5)}]
-    for _ in range(T):
-        path.append(jax.tree.map(lambda w, g: w - 0.02 * g, path[-1], gradient(path[-1])))
-    batches, eta = BATCHES["reshuffled"](N, N), schedule(**STEP)
-    estimator = GRADIENT.get("mlmc")(p, batches, particles=first, schedule=eta, restart=restart)
-
-    t1, weight = hermegauss(24)
-    eps = jnp.asarray(np.stack(np.meshgrid(*[t1] * DIM, indexing="ij"), -1).reshape(-1, DIM))
-    weights = jnp.asarray(np.prod(np.meshgrid(*[weight / weight.sum()] * DIM, indexing="ij"), axis=0).ravel())
-    everything = one_batch(1)(jax.random.key(0))
-
-    def one_point(w, eps):
-        g = p.objective_gradient(w, everything._replace(eps=eps[None]))
-        return jnp.concatenate([g["mu"], g["log_sigma"]])
-
-    @jax.jit
-    def spread(w, before=None):
-        g = jax.vmap(lambda e: one_point(w, e) - (0 if before is None else one_point(before, e)))(eps)
-        return jnp.sum(weights @ g**2 - (weights @ g) ** 2)
-
-    expected, last = [], 0.0
-    for t in range(T):
-        fresh = t == 0 or (restart and t % restart == 0)
-        taken = estimator.particles(t, None)
-        last = (spread(path[t]) if fresh else last * taken + spread(path[t], path[t - 1])) / taken
-        expected.append(float(last))
-
-    def errors(key):
-        state, found = estimator.init(path[0]), []
-        for t in range(T):
-            noise = one_batch(estimator.particles(t, None))(jax.random.fold_in(key, t))
-            G, state = estimator.estimate(state, path[t], noise)
-            exact = gradient(path[t])
-            found.append(sum(jnp.sum((G[block] - exact[block]) ** 2) for block in G))
-        return jnp.stack(found)
-
-    squares = np.asarray(jax.jit(jax.vmap(errors))(jax.random.split(named_key(0, "martingale"), R)))
-    error = squares.std(0, ddof=1) / np.sqrt(R)
-    assert (error < 0.05 * np.asarray(expected)).all()
-    assert (np.abs(squares.mean(0) - expected) < 5 * error).all(), (squares.mean(0), expected, error)
-    if restart is None:
-        assert (np.diff(expected) > 0).all()  # it never falls
+def test_adaptive_particles_have_the_theorem_s_proportions():
+    """After a review, ``N_t`` is ``N_0 sqrt(V_t / (2 V_0))`` rounded up, of the variances that the state holds."""
+    found = build("mlmc_adaptive", epochs=30, particles=20, step_sizes=(4e-2,), repetitions=2)
+    assert found.parts == [(slice(0, 1), slice(0, 1)), (slice(0, 1), slice(1, 2))]
+    state, chosen = found.advance(found.init(), 0, 25), []
+    for part in state:
+        of = {name: np.asarray(part.estimator[name])[0, 0] for name in ("V", "V_0", "particles", "taken")}
+        wanted = 20 * np.sqrt(of["V"] / (2 * of["V_0"]))
+        assert of["particles"] == max(2, rounded_up(int(np.ceil(wanted))))
+        assert of["particles"] < 20  # differences of small steps vary little
+        assert of["taken"] == 25 * 20
+        chosen.append(int(of["particles"]))
+    assert max(chosen) > 2, "only the least number was chosen"
+    measured = found.measure(found.advance(state, 25, 5), 30)
+    last = found.trace([30], {name: values[None] for name, values in measured.items()})
+    assert last["particles"].tolist() == chosen
+    assert last["gradients"].tolist() == [N * (2 * (25 * 20 + 5 * particles) - 20) for particles in chosen]
 
 
-@pytest.mark.parametrize(("beta", "r", "first"), [(0.5, 100, 100), (0.226316, 458, 100), (0.99, 100, 200)])
-def test_rounding_up_stays_within_the_budget_of_theorem_2(beta, r, first):
-    """Lemma 2: ``sum_t C_t ceil(eta_{t-1} N_0) < sum_t C_t N_0`` if ``eta_t <= 1 - 2 / N_0`` from ``T / 2`` on."""
-    T, eta = 1000, schedule("step", beta=beta, r=r)
-    assert all(eta.eta(t) <= 1 - 2 / first for t in range(T // 2, T))
-    cost = [1] + [2] * T
-    spent = sum(C * eta.particles(t, first) for t, C in enumerate(cost))
-    assert spent < sum(cost) * first
-    assert eta.particles(T, first) < first
+@pytest.mark.parametrize("epochs", [8, pytest.param(40, marks=pytest.mark.long)])
+def test_a_pilot_run_measures_what_theorem_1_needs(epochs):
+    """The variances are those between particles on the way; the pilot's gradients count."""
+    solver = {"epochs": epochs, "step_sizes": (4e-2,), "particles": 30, "per_decade": 2}
+    made = build("mlmc_optimal", options={"pilot": 20}, **solver)
+    counts = np.array([made.particles(epoch) for epoch in range(epochs)])
+    cost = counts[0] + 2 * counts[1:].sum()
+    assert cost == pytest.approx((2 * epochs - 1) * 30, rel=0.15)  # Theorem 1's budget, (2 T + 1) N_0
+    assert counts[0] > 2 * 30  # most of it goes to the first steps
+    assert counts[-1] < counts[1]
+    assert made.parts == [(slice(0, 1), slice(0, 2))]  # one plan for all repetitions
+    mine = loop.complete(made).trace
+    pilot = mine["gradients"].min()
+    # 20 particles until its first review, at least 2 then
+    least = min(epochs, 25) * 20 + max(epochs - 25, 0) * 2
+    assert N * (2 * least - 20) <= pilot <= N * (2 * epochs * 20 - 20)
+    assert mine["gradients"].max() == pilot + N * cost
+    assert (mine.query(f"epoch == {epochs}")["particles"] == counts[-1]).all()
 
 
-def test_storm_forgets_and_mlmc_is_storm_that_does_not():
-    p, batches = problem(), BATCHES["reshuffled"](N, 5)
-    draw = sampler(batches, GAUSSIAN["iid"](2), DIM, np.float64)
-    noise = draw.epoch(jax.random.key(1))
-    w = [{"mu": jnp.full(DIM, 0.1 * t), "log_sigma": jnp.full(DIM, -0.3)} for t in range(4)]
-    made = GRADIENT.get("storm")(p, batches, a=0.25)
-    gradient, estimate = jax.jit(p.objective_gradient), jax.jit(made.estimate)
-    state, G = made.init(w[0]), None
-    for t in range(4):
-        batch = jax.tree.map(lambda leaf: leaf[t], noise)
-        now, before = (gradient(w[s], batch) for s in (t, max(t - 1, 0)))
-        G = now if t == 0 else {b: now[b] + 0.75 * (G[b] - before[b]) for b in now}
-        found, state = estimate(state, w[t], batch)
-        for block in G:
-            np.testing.assert_allclose(found[block], G[block], rtol=1e-12)
-
-
-def test_a_box_and_a_ball_move_points_to_their_border():
-    from lowvar.vi.within import Ball, Box, within
-
-    p = problem()
-    w = {"mu": jnp.asarray([3.0, 0.0, -0.2]), "log_sigma": jnp.zeros(DIM)}
-    noise = one_batch(5)(jax.random.key(3))
-    for onto in (Ball(1.5), Box(-1.0, 2.0)):
-        bounded = within(p, onto)
-
-        def energy(w, onto=onto):
-            def of_point(eps):
-                z = w["mu"] + jnp.exp(w["log_sigma"]) * eps
-                z = jnp.clip(z, -1.0, 2.0) if isinstance(onto, Box) else z * jnp.minimum(1.0, 1.5 / jnp.linalg.norm(z))
-                return p.energy(z, noise.index, noise.weight)
-
-            return jnp.mean(jax.vmap(of_point)(noise.eps)) - jnp.sum(w["log_sigma"])
-
-        expected, found = jax.jit(jax.grad(energy))(w), jax.jit(bounded.objective_gradient)(w, noise)
-        for block in found:
-            np.testing.assert_allclose(found[block], expected[block], rtol=1e-10, atol=1e-12)
-        plain = jax.jit(p.objective_gradient)(w, noise)
-        assert np.abs(np.asarray(found["mu"] - plain["mu"])).max() > 0.1  # the border was met
+def test_the_pilot_run_of_theorem_1_is_of_one_step_size_and_may_diverge():
+    with pytest.raises(UserError, match="step sizes"):
+        build("mlmc_optimal")
+    end = loop.complete(build("mlmc_optimal", step_sizes=(1e6,), epochs=10, particles=4, per_decade=1)).trace
+    assert set(end.query("epoch == 10")["status"]) == {"diverged"}
 
 
 @pytest.mark.parametrize(
     ("method", "backend"),
-    [
-        ("mlmc_adaptive", "jax"),
-        *(
-            pytest.param(*one, marks=pytest.mark.long)
-            for one in (("mlmc", "jax"), ("mlmc", "torch"), ("storm", "torch"))
-        ),
-    ],
-)
+    [("mlmc_adaptive", "jax"), *(pytest.param(*one, marks=pytest.mark.long) for one in (("mlmc", "jax"), ("storm", "torch")))],
+)  # fmt: skip
 def test_a_cut_changes_nothing(few, method, backend):
-    """Wherever ``advance`` is called with how many epochs: phases do not depend on it."""
+    """Wherever a run is stopped, and gone on with from its arrays."""
     found, result = few(method, backend)
     state = found.init()
     for first, count in ((0, 0), (0, 2), (2, 3), (5, 21), (26, 3)):
-        state = found.advance(state, first, count)
+        state = found.unflatten(found.flatten(found.advance(state, first, count)))
     for block, values in found.params(state, None).items():
         np.testing.assert_array_equal(values, result.params[block])
     assert (result.trace.query("epoch == 29")["particles"] == (4 if method == "storm" else 2)).all()
-
-
-@pytest.mark.parametrize("method", [pytest.param("mlmc", marks=pytest.mark.long), "mlmc_adaptive"])
-def test_a_resumed_run_has_the_same_bytes(few, method, tmp_path, monkeypatch):
-    """Killed after the particles have changed, and gone on with by an engine of its own."""
-    (found, expected), path = few(method, "jax"), tmp_path / "checkpoint.npz"
-    original = found.measure
-
-    def killed(state, position):
-        if position > 27:
-            raise KeyboardInterrupt
-        return original(state, position)
-
-    monkeypatch.setattr(found, "measure", killed)
-    with pytest.raises(KeyboardInterrupt):
-        loop.complete(found, checkpoint=path, mark=MARK, every=0.0)
-    assert path.is_file()
-    other = few_points(method, "jax")
-    begun = []
-    advance = other.advance
-    monkeypatch.setattr(
-        other, "advance", lambda state, first, count: begun.append(first) or advance(state, first, count)
-    )
-    again = loop.complete(other, checkpoint=path, mark=MARK, every=0.0)
-    assert min(begun) >= 27
-    pd.testing.assert_frame_equal(again.trace, expected.trace, check_exact=True)
-    for block, values in again.params.items():
-        assert values.tobytes() == expected.params[block].tobytes()
 
 
 @pytest.mark.long
@@ -275,23 +256,14 @@ def test_backends_agree_along_a_run(few, method):
     pd.testing.assert_frame_equal(torch, jax_, rtol=1e-7, atol=1e-9)
 
 
-# --- the errors that are measured ----------------------------------------------------------------------------------
-
-
-def exact_errors(p, part, particles):
-    """Of plain gradients: the variance over ``particles`` and the exact gradient, by quadrature."""
-    w = {block: np.asarray(value)[0, 0] for block, value in part.params.items()}
-    exact = jax.jit(jax.grad(lambda w: -p.exact_elbo(w)))(w)
-    return sum(float(jnp.sum(exact[block] ** 2)) for block in exact)
-
-
 def test_without_memory_the_error_is_the_variance():
     found = build("naive", epochs=1, step_sizes=(1e-2,), repetitions=2, diagnostics={"draws": 2000, "reference": 2**13})
     trace = loop.complete(found).trace
     ratio = trace["squared_error"] / trace["variance"]
     assert ((ratio - 1).abs() < 0.02).all()
-    state = found.init()
-    signal = exact_errors(problem(), state[0], 10)
+    w = {block: np.asarray(value)[0, 0] for block, value in found.init()[0].params.items()}
+    exact = jax.jit(jax.grad(lambda w: -problem().exact_elbo(w)))(w)
+    signal = sum(float(jnp.sum(exact[block] ** 2)) for block in exact)
     first = trace[(trace["epoch"] == 0) & (trace["repetition"] == 0)].iloc[0]
     assert abs(first["signal"] / signal - 1) < 1e-3
     assert first["reference_error"] < 1e-3 * first["variance"]
@@ -320,12 +292,6 @@ def test_measuring_moves_nothing(falling):
     same = plain.trace[plain.trace["epoch"].isin(measured.trace["epoch"])].reset_index(drop=True)
     assert len(same) == 12
     pd.testing.assert_frame_equal(same[shared], measured.trace[shared])
-    assert importlib.import_module("lowvar.vi.gradient_errors").Diagnostics._fields == tuple(
-        name for name in measured.trace if name not in plain.trace
-    )
-
-
-# --- what goes wrong -----------------------------------------------------------------------------------------------
 
 
 def test_pairs_of_points_stay_pairs():
@@ -333,16 +299,3 @@ def test_pairs_of_points_stay_pairs():
     assert found._sizes() == [2, 4, 6, 8, 10]
     scheduled = build("mlmc", noise="antithetic", particles=10, schedule=STEP, epochs=12)
     assert scheduled._sizes() == [10, 6, 4, 2]
-
-
-@pytest.mark.long
-def test_the_references_error_is_small_beside_a_large_gradient():
-    """In single precision: both of its sums are around one of their terms."""
-    spec = Settings(step_sizes=(1e-3,), batch_size=N, epochs=1, particles=4, dtype="float32",
-                      diagnostics=Diagnostics(4, 2**10))  # fmt: skip
-    far = problem(dtype=np.float32)
-    runs = engine.build(far, Method("naive"), spec, seed=0, name="far")
-    runs.starts = {"mu": np.full((1, DIM), 3e3), "log_sigma": np.full((1, DIM), -3.0)}
-    found = runs.measure(runs.init(), 0)
-    assert found["signal"] > 1e7
-    assert 0 <= found["reference_error"] < 1e-8 * found["signal"]

@@ -135,35 +135,6 @@ def test_full_passes_are_means_over_rows(backend, chunk, monkeypatch):
             close(full, of_batch, 1e-13)
 
 
-@pytest.mark.parametrize("by_row", [False, True])
-def test_the_deviation_has_mean_zero(by_row):
-    """The gradient of a quadratic in the noise is one too: Gauss-Hermite with three nodes is exact."""
-    problem = made()
-    params = tree(problem, weights(rows=(5,) if by_row else ()))
-    approximation = jax.jit(problem.approximation_by_row if by_row else problem.approximation)
-    nodes, mass = np.polynomial.hermite_e.hermegauss(3)
-    mass = mass / mass.sum()
-    noise, total, size = batch(problem), 0.0, 0.0
-    for at in itertools.product(range(3), repeat=D):
-        _, deviation = approximation(params, noise._replace(eps=jnp.asarray(nodes[list(at)])[None]))
-        total = total + mass[list(at)].prod() * array(problem, deviation)
-        size = max(size, np.abs(array(problem, deviation)).max())
-    assert size > 0.1
-    close(total, np.zeros(K * D), 1e-13)
-
-
-def test_mean_and_deviation_are_unbiased_by_sampling():
-    problem = made()
-    params, noise = tree(problem, weights()), batch(problem)
-    eps = jax.random.normal(jax.random.key(3), (20000, D))
-    parts = jax.jit(jax.vmap(lambda eps: problem.approximation(params, noise._replace(eps=eps[None]))))(eps)
-    mean, deviation = (np.asarray(part["w"]) for part in parts)
-    assert np.abs(deviation.mean(0)).max() < (5 * deviation.std(0) / len(eps) ** 0.5).max()
-    assert (np.abs(deviation.mean(0)) <= 5 * deviation.std(0) / len(eps) ** 0.5).all()
-    exact = by_definition(taylor_mean, weights(), noise, data(), with_eps=False)
-    close(mean[0], exact)
-
-
 def exact_objective(w, nodes=25):
     points, mass = np.polynomial.hermite_e.hermegauss(nodes)
     grid = jnp.asarray(np.array(list(itertools.product(points, repeat=D))))
@@ -172,9 +143,9 @@ def exact_objective(w, nodes=25):
     return float(values(jnp.asarray(data()["x"]), jnp.asarray(data()["y"])).mean())
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("scale", [0.5, 3.0])
+@pytest.mark.parametrize("scale", [0.5, pytest.param(3.0, marks=pytest.mark.long)])
 def test_the_objective_is_within_its_standard_errors(scale):
+    """And its control variate pays."""
     problem, params = made(), tree(made(), scale * weights())
     exact = exact_objective(params["w"])
     eps = jax.random.normal(jax.random.key(0), (40, 400, D))
@@ -182,33 +153,9 @@ def test_the_objective_is_within_its_standard_errors(scale):
     scores = (values + exact) / errors
     assert abs(scores.mean()) < 5 / len(scores) ** 0.5
     assert 0.6 < scores.std() < 1.6
-
-
-@pytest.mark.long
-def test_the_control_variate_of_the_objective_pays():
-    problem, params = made(), tree(made(), 0.5 * weights())
-    eps = jax.random.normal(jax.random.key(0), (4000, D))
-    elbo = jax.jit(jax.vmap(lambda eps: problem.elbo(params, eps)))
-    pairs, unknown = elbo(eps[:, None])
+    plain, unknown = jax.jit(jax.vmap(lambda eps: problem.elbo(params, eps[None])))(eps[0])
     assert np.isnan(unknown).all()  # one point says nothing about its error
-    spread = np.std(pairs)
-    assert abs(np.mean(pairs) + exact_objective(params["w"])) < 5 * spread / len(eps) ** 0.5
-    _, errors = elbo(eps[:400][None])
-    assert float(errors[0]) < 0.3 * spread / 400**0.5
-    few, errors = elbo(eps.reshape(1000, 4, D))
-    assert np.allclose(few, np.asarray(pairs).reshape(1000, 4).mean(1))
-    assert np.allclose(errors, np.asarray(pairs).reshape(1000, 4).std(1) / 3**0.5)
-
-
-def test_the_objective_at_the_origin_is_the_entropy_of_the_classes():
-    problem = made()
-    eps = jax.random.normal(jax.random.key(0), (10, D))
-    params = tree(problem, problem.initial("origin", None)["w"])
-    value, error = problem.elbo(params, eps)
-    assert float(value) == pytest.approx(-np.log(K), abs=1e-14)
-    assert float(error) < 1e-14
-    with pytest.raises(ValueError, match="pass eps"):
-        problem.elbo(params)
+    assert scale > 1 or errors.mean() < 0.3 * np.std(plain) / 400**0.5
 
 
 def test_large_weights_do_not_overflow():
@@ -220,24 +167,17 @@ def test_large_weights_do_not_overflow():
         assert np.isfinite(leaf).all()
 
 
-@pytest.mark.parametrize("backend", ["jax", "torch"])
-def test_single_precision_stays_single(backend):
-    arrays = data()
-    problem = dropout.problem({**arrays, "x": arrays["x"].astype(np.float32)}, backend)
-    assert problem.dtype == np.float32
-    params = tree(problem, weights().astype(np.float32))
-    noise = batch(problem)
-    ops = problem.backend
-    noise = noise._replace(
-        weight=ops.asarray(ops.to_numpy(noise.weight).astype(np.float32)),
-        eps=ops.asarray(np.random.default_rng(0).normal(size=(9, D)).astype(np.float32)),
-    )
-    results = calls(
+def test_single_precision_stays_single():
+    arrays, single = data(), np.float32
+    problem = dropout.problem({**arrays, "x": arrays["x"].astype(single)})
+    params, noise = tree(problem, weights().astype(single)), batch(problem)
+    noise = noise._replace(weight=noise.weight.astype(single), eps=noise.eps.astype(single))
+    found = calls(
         problem, objective_gradient=(params, noise), approximation=(params, noise),
         full_approximation=(params, noise.eps), full_approximation_mean=(params,),
         full_objective_gradient=(params, noise.eps), elbo=(params, noise.eps),
     )  # fmt: skip
-    assert {leaf.dtype for leaf in jax.tree.leaves(ops.to_numpy(results))} == {np.dtype(np.float32)}
+    assert {leaf.dtype for leaf in jax.tree.leaves(found)} == {np.dtype(single)}
 
 
 @pytest.mark.parametrize(

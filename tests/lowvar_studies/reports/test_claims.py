@@ -6,8 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
+from scipy.stats import binom
 
-from lowvar.core.intervals import mean_interval
+from lowvar.core.intervals import mean_interval, share_interval
 from lowvar.errors import UserError
 from lowvar_studies.jobs.load import FAMILIES
 from lowvar_studies.jobs.study import Study
@@ -40,7 +41,6 @@ def verdict(monkeypatch, judge):
         ({"at_least": 1}, 1, (1, 2), (0.9, 1), (0.5, 0.9)),
         ({"above": -0.2, "below": 0.2}, NAN, (-0.1, 0.1), (-0.3, 0.1), (0.3, 0.4)),
         ({"published": 100, "tolerance": 0.1}, 100, (95, 105), (85, 105), (111, 130)),
-        ({"published": 100, "tolerance": 0.1}, 100, (90, 110), (105, 120), (10, 89)),
         ({"published": -100, "tolerance": 0.1}, -100, (-105, -95), (-105, -85), (1, 2)),
         ({"published": 72.89, "plus_minus": 0.02}, 72.89, (72.88, 72.9), (72.8, 72.9), (72.92, 73)),
         ({"published": "4e2"}, 400, (400, 400), (399, 401), (401, 402)),
@@ -140,14 +140,16 @@ def test_a_bound_that_is_a_hypothesis(verdict, interval, bounds, expected):
         pytest.param(1000, 0.02, True, marks=pytest.mark.long),
     ],
 )
-def test_intervals_that_promise_95_percent_are_held_to_it(verdict, n, detectable, holds):
+def test_intervals_that_promise_95_percent_are_held_to_it(monkeypatch, n, detectable, holds):
     """The verdict over the binomial law of coverage: true intervals rarely fail; short ones do, if it can be seen."""
-    from scipy.stats import binom
 
-    from lowvar.core.intervals import share_interval
+    def covered(tables, k: int):
+        return Effect(k / n, *(float(end) for end in share_interval(k, n)))
 
-    each = [verdict(Effect(k / n, *(float(end) for end in share_interval(k, n))), at_least=0.95, detectable=detectable)
-            ["verdict"] for k in range(n + 1)]  # fmt: skip
+    monkeypatch.setitem(C.EFFECTS, "covered", covered)
+    test = {"effect": "covered", "at_least": 0.95, "detectable": detectable}
+    stated = [{"id": str(k), "statement": "s", "source": "t", "test": test | {"k": k}} for k in range(n + 1)]
+    each = C.judge(map(C.parse, stated), {})["verdict"]
 
     def probability(word, coverage):
         return sum(binom.pmf(k, n, coverage) for k, found in enumerate(each) if found == word)
@@ -177,23 +179,16 @@ RATIO = {"effect": "measured_ratio", "problem": "p", "method": "m", "of": "varia
 @pytest.mark.parametrize(
     ("test", "words"),
     [
-        ({"effect": "varianc"}, "claim 1 'a': unknown effect 'varianc': did you mean 'variance'"),
+        ({"effect": "varianc"}, "claim 1 'a': unknown effect 'varianc': did you mean 'variance_ratio'"),
         ({}, "key 'effect' is missing"),
         (ERROR | {"metod": "m", "published": 1}, "claim 1 'a': test: unknown key 'metod': did you mean 'method'"),
-        (ERROR | {"publishd": 1}, "did you mean 'published'"),
         (ERROR, "a bound is missing"),
         (ERROR | {"below": 1, "at_most": 1}, "at most one upper and one lower bound"),
         (ERROR | {"below": 1, "published_se": 1}, "belong to a published value"),
         (ERROR | {"published": 1, "published_se": "theirs"}, "published_se"),
-        (ERROR | {"published": 1, "tolerance": -1}, "tolerance"),
         (ERROR | {"published": 1, "detectable": 1}, "detectable belongs to published_se, or to a single bound"),
-        (ERROR | {"below": 2, "above": 1, "detectable": 1}, "detectable belongs to"),
-        (ERROR | {"below": 2, "detectable": 0}, "detectable"),
         (RATIO | {"below": 1, "interval": "ranks"}, "did you mean 'rank'"),
         (ERROR | {"published": 1, "sizes": True}, "sizes = True"),
-        (RATIO | {"effect": "difference", "of": "elbo", "others": [], "above": 1}, "others"),
-        (ERROR | {"effect": "coverage", "task": None, "below": 1}, "task"),
-        (RATIO | {"of": "varianc", "below": 1}, "did you mean 'variance'"),
         ({"effect": "evaluation_ratio", "problem": "p", "method": "m", "below": 1}, "key 'others' is missing"),
     ],
 )
@@ -217,25 +212,20 @@ def test_comparisons_over_pairs():
     ratio = compare(np.log(fine * shift), np.log(fine), "geometric")
     assert interval(ratio) == pytest.approx(np.exp(mean_interval(np.log(shift))), rel=1e-12)
     half = compare(fine, 2 * fine.iloc[:4], "means")  # over the four that both have
-    assert (half.value, half.pairs) == (0.5, 4)
-    assert np.isnan([half.low, half.high]).all()
+    assert (half.value, half.pairs, np.isnan(half.low)) == (0.5, 4, True)
     assert interval(compare(fine, 2 * fine, "means")) == pytest.approx((0.5, 0.5, 0.5))
     assert compare(fine, 0 * fine, "means").value == np.inf
 
 
-@pytest.mark.parametrize("how", ["geometric", "means"])
 @pytest.mark.parametrize("bad", [np.inf, np.nan])
-def test_a_ratio_with_a_lost_repetition_is_infinite_or_0(how, bad):
+def test_a_lost_repetition_makes_a_ratio_infinite_or_0_and_a_difference_unknown(bad):
     fine, lost = pd.Series([1.0, 2, 1, 2, 1, 3]), pd.Series([1.0, bad, 1, 1, 1, 1])
-    assert interval(compare(lost, fine, how)) == (np.inf,) * 3
-    assert interval(compare(fine, lost, how)) == (0.0,) * 3
-    assert np.isnan(interval(compare(lost, lost, how))).all()
-
-
-def test_a_difference_with_a_lost_repetition_is_unknown():
-    fine, lost = pd.Series([1.0, 2, 1]), pd.Series([1.0, -np.inf, 1])
-    assert np.isnan(interval(compare(lost, fine, "difference"))).all()
-    assert np.isnan(interval(compare(fine, fine.set_axis([7, 8, 9]), "difference"))).all()
+    for how in ("geometric", "means"):
+        assert interval(compare(lost, fine, how)) == (np.inf,) * 3
+        assert interval(compare(fine, lost, how)) == (0.0,) * 3
+        assert np.isnan(interval(compare(lost, lost, how))).all()
+    for a, b in ((-lost, fine), (fine, fine.set_axis(range(7, 13)))):
+        assert np.isnan(interval(compare(a, b, "difference"))).all()
 
 
 def test_effects_have_one_name_each_and_typed_arguments():
@@ -287,7 +277,7 @@ def test_shipped_claims_load_and_are_about_what_runs(repository):
 def _printed(claim, test, experiment):
     """Effect and problem of a claim about a number of the paper's tables, which is the package's."""
     model = experiment.model(test["problem"])
-    if test["effect"] == "variance":
+    if test.get("column") == "variance":
         ours = published.numbers(published.VARIANCES, model.model, model.dataset)[test["source"]]
     elif test.get("unit") == "step" and claim.source == "Table 3":
         times = published.numbers(published.MILLISECONDS, model.model, model.dataset)

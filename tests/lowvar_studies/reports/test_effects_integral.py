@@ -19,7 +19,6 @@ SUM = {"problem": "p", "method": "m", "sizes": 20}
 AT = SUM | {"task": "f"}
 MEAN = {"table": "errors", "column": "mae", "at": AT}
 TOTAL = {"table": "sums", "column": "sum_mae", "at": SUM}
-SPREAD = {"table": "errors", "column": "sd", "at": AT}
 trace = functools.partial(of_repetitions, se=1.0)
 
 
@@ -115,23 +114,16 @@ def test_sums_leave_out_what_is_derived(judge):
     assert (row["verdict"], row["ours"]) == ("holds", pytest.approx(0.5))
 
 
-@pytest.mark.parametrize(
-    ("bound", "verdict"),
-    [({"at_most": 1.5}, "holds"), ({"at_most": 1}, "undecided"), ({"at_most": 0.5}, "fails"),
-     ({"published": 1, "tolerance": 0.5}, "holds"), ({"published": 1, "tolerance": 0.1}, "undecided")],
-)  # fmt: skip
-def test_spread(judge, bound, verdict):
-    row = judge("value", evidence(trace(7 + NOISE)), **SPREAD, **bound)
-    assert (row["verdict"], row["ours"]) == (verdict, pytest.approx(1.0))
-    assert judge("value", evidence(trace([np.nan, *NOISE])), **SPREAD, **bound)["verdict"] == "fails"
-
-
-TRUTH = {"table": "truth", "column": "truth", "truth": True, "at": {"problem": "p", "task": "f"}}
-
-
-def test_truth(judge):
+def test_spread_and_truth(judge):
+    """Any column of a table, with its interval; that of the truth is widened by its error."""
+    spread = {"table": "errors", "column": "sd", "at": AT}
+    for bound, verdict in (({"at_most": 1.5}, "holds"), ({"published": 1, "tolerance": 0.1}, "undecided")):
+        row = judge("value", evidence(trace(7 + NOISE)), **spread, **bound)
+        assert (row["verdict"], row["ours"]) == (verdict, pytest.approx(1.0))
+        assert judge("value", evidence(trace([np.nan, *NOISE])), **spread, **bound)["verdict"] == "fails"
+    truth = {"table": "truth", "column": "truth", "truth": True, "at": {"problem": "p", "task": "f"}}
     tables = evidence(trace(NOISE), value=72.8786, truth_error=0.01)
-    row = judge("value", tables, **TRUTH, published=72.8904, plus_minus=0.02)
+    row = judge("value", tables, **truth, published=72.8904, plus_minus=0.02)
     assert (row["verdict"], row["ours"]) == ("undecided", 72.8786)
     assert row["high"] - row["ours"] == pytest.approx(0.01959964)
 

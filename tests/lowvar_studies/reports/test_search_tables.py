@@ -1,4 +1,4 @@
-"""Tables of black-box searches against numbers that were worked out by hand."""
+"""Tables of black-box searches against numbers that were worked out by hand, and rates of convergence."""
 
 from types import SimpleNamespace
 
@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lowvar.core.intervals import median_interval
+from lowvar_studies.reports.declarations import KEYS
 from lowvar_studies.reports.search import progress as A
+from lowvar_studies.reports.search import rates
 from lowvar_studies.reports.search.family import metrics
-from lowvar_studies.reports.search.gathering import KEYS
 
 INF = np.inf
 OPTIMA, DIMS = {"p": 1.0, "q": 1.0, "policy": None}, {"p": 10, "q": 10, "policy": 4}
@@ -84,12 +84,6 @@ def test_targets_medians_intervals_and_expected_running_time():
     assert (none["ert"], none["share_high"]) == (INF, pytest.approx(0.3694, abs=1e-4))
 
 
-@pytest.mark.parametrize(("n", "rank"), [(5, None), (6, 1), (8, 1), (9, 2), (20, 6)])
-def test_median_interval_is_as_short_as_binomials_allow(n, rank):
-    low, high = median_interval(np.arange(1.0, n + 1))
-    np.testing.assert_equal((low, high), (np.nan, np.nan) if rank is None else (rank, n + 1 - rank))
-
-
 def test_ends_are_of_every_repetition():
     t = trace([[11, 3], [21, np.nan]], status=[["ok", "ok"], ["ok", "diverged"]])
     table = A.ends(t, hits({1e-10: [10, INF], 1.0: [1, 1]}), OPTIMA)
@@ -144,3 +138,73 @@ def test_metrics_are_medians():
         h = hits({1e-10: [10, 20, third]})
         found = metrics(Tables(targets=A.targets(t, h, OPTIMA, DIMS), ends=A.ends(t, h, OPTIMA)))
         assert list(found) == [("p", "final_gap", "m-jax", 2.0), ("p", "evaluations_to_target", "m-jax", median)]
+
+
+# rates ------------------------------------------------------------------------------------------------------------
+
+AT = np.unique(np.geomspace(1, 1e4, 90).astype(int))
+
+
+def traces(error, runs=6, method="m", status="ok"):
+    """Runs with the gap ``error(T, run)`` above an optimum of 3."""
+    rows = [{"problem": "p", "method": method, "backend": "jax", "repetition": r, "iteration": int(t), "status": status,
+             "f": 3.0 + error(max(t, 1), r)} for r in range(runs) for t in np.r_[0, AT]]  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def gathered(frame, first=100, optimum=3.0):
+    class One(SimpleNamespace):
+        def once(self, make):
+            return rates.errors(self.traces, {"p": optimum})
+
+    return One(traces=frame, experiment=SimpleNamespace(rates=SimpleNamespace(first=first)))
+
+
+def fitted(frame, of="last", **more):
+    """The row of an error in the table ``rates``."""
+    found = rates.RATES.frame(rates.RATES.make(gathered(frame, **more)))
+    return found[found["of"] == of].iloc[0]
+
+
+def test_a_power_law_has_its_exponent():
+    made = traces(lambda t, r: (1 + r) * t**-0.75)
+    last, average = fitted(made), fitted(made, "average")
+    assert last["slope"] == pytest.approx(-0.75, abs=1e-9)
+    assert last["slope_low"] == pytest.approx(last["slope_high"], abs=1e-9)  # all runs have the same exponent
+    exact = [np.sum(np.arange(1, t + 1) ** -0.75) / t for t in AT[AT >= 100]]
+    assert average["slope"] == pytest.approx(np.polyfit(np.log(AT[AT >= 100]), np.log(exact), 1)[0], abs=0.01)
+    assert (last["first"], last["last"], last["repetitions"]) == (AT[AT >= 100][0], 10_000, 6)
+
+
+def test_log_t_over_t_has_no_excess():
+    made = traces(lambda t, r: np.log(t + 1e-12) / t if t > 1 else 0.0)
+    assert fitted(made)["excess"] == pytest.approx(0, abs=1e-9)
+    assert fitted(made)["slope"] > -1
+
+
+def test_intervals_cover_the_exponent():
+    """300 experiments of ten runs with lognormal factors and exponents that differ from run to run."""
+    rng, covered = np.random.default_rng(0), 0
+    at = np.geomspace(100, 1e4, 12)
+    for _ in range(300):
+        exponent = -0.8 + 0.1 * rng.normal(size=10)
+        error = np.exp(0.3 * rng.normal(size=(10, 12))) * (at[None, :] / 1e3) ** exponent[:, None]
+        _, low, high = rates.interval(at, error)
+        # the exponent of the mean error, whose log is quadratic in log T, as fitted to these generations
+        true = np.polyfit(np.log(at), -0.8 * np.log(at / 1e3) + 0.005 * np.log(at / 1e3) ** 2, 1)[0]
+        covered += low <= true <= high
+    assert 0.90 <= covered / 300 <= 0.98
+
+
+def test_what_diverged_or_arrived_has_no_slope():
+    for made in (traces(lambda t, r: 1 / t, status="diverged"), traces(lambda t, r: 0.0)):
+        assert np.isnan(fitted(made)["slope"])
+    for more in ({"optimum": None}, {"first": 10**6}):
+        assert not len(rates.RATES.make(gathered(traces(lambda t, r: 1 / t), **more)))
+
+
+def test_the_errors_are_those_of_the_trace():
+    made = rates.REGRET.frame(rates.REGRET.make(gathered(traces(lambda t, r: 2.0 + r))))
+    np.testing.assert_allclose(made["gap_mean"], 4.5)
+    assert set(made["of"]) == {"average", "last"}
+    assert made["fitted"].tolist() == (made["iteration"] >= 100).tolist()

@@ -1,43 +1,19 @@
-"""Checks and selection of table rows for all figures."""
+"""Selection of table rows for all figures."""
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 
 from lowvar.core.backend import BACKENDS
-from lowvar.errors import UserError
 from lowvar_studies.reports.declarations import Frame
 
 
-def require(table: Frame, columns: Iterable[str], what: str) -> None:
-    """Raises UserError unless ``table`` has all ``columns`` and at least one row.
-
-    Args:
-        table: the figure's table.
-        columns: the columns that the figure reads.
-        what: the table's name, for the message.
-    """
-    missing = [name for name in columns if name not in table.columns]
-    if missing:
-        near = difflib.get_close_matches(missing[0], [str(name) for name in table.columns], n=1, cutoff=0.7)
-        hint = f" (did you mean {near[0]!r}?)" if near else ""
-        raise UserError(f"{what} table: no column {', '.join(map(repr, missing))}{hint}; see: lowvar schema --page")
-    if not len(table):
-        raise UserError(f"{what} table: no rows, so there is nothing to draw")
-
-
-def whole(name: str, *columns: str) -> Callable[[Frame], Frame]:
-    """A ``Figure.select`` for all rows of the table ``name``, which must have ``columns``."""
-
-    def select(table: Frame) -> Frame:
-        require(table, columns, name)
-        return table
-
-    return select
+def whole(table: Frame) -> Frame:
+    """A ``Figure.select`` for all rows."""
+    return table
 
 
 def problems(rows: Frame) -> list[str]:
@@ -93,13 +69,20 @@ def numbers(rows: Frame, *columns: str) -> list[np.ndarray]:
     return [rows[column].to_numpy(float) for column in columns]
 
 
-def log_slope(x: Any, y: Any) -> float:
-    """The least-squares slope of log ``y`` against log ``x``, where ``y`` is positive and finite; NaN for one ``x``."""
-    x, y = np.asarray(x, float), np.asarray(y, float)
-    used = np.isfinite(y) & (y > 0)
-    if len(np.unique(x[used])) < 2:
-        return float("nan")
-    return float(np.polyfit(np.log(x[used]), np.log(y[used]), 1)[0])
+def log_slopes(rows: Frame, by: list[str], x: str, y: str) -> list[float]:
+    """For each row, the slope of log ``y`` against log ``x`` in its group, by least squares.
+
+    Values that are not positive and finite are left out; the slope is NaN for fewer than two ``x``.
+    """
+
+    def slope(group: Frame) -> float:
+        group = positive(group, y)
+        if group[x].nunique() < 2:
+            return float("nan")
+        return float(np.polyfit(np.log(group[x].to_numpy(float)), np.log(group[y].to_numpy(float)), 1)[0])
+
+    found = {key: slope(group) for key, group in rows.groupby(by, sort=False)}
+    return [found[key] for key in zip(*(rows[name] for name in by), strict=True)]
 
 
 def finite(values: Any) -> np.ndarray:

@@ -13,7 +13,7 @@ import numpy as np
 import pydantic
 
 from lowvar.core.intervals import FEWEST, LEVEL
-from lowvar_studies.reports.effect import Declared, Effect, Effects, compare, rows, sizes_of
+from lowvar_studies.reports.effect import Declared, Effect, Effects, about, compare, rows
 from lowvar_studies.reports.integral.errors import sum_of_errors
 
 EFFECTS = Declared()
@@ -49,7 +49,7 @@ def error_ratio(tables, problem: str, method: str, sizes: Sizes, others: tuple[s
     if len(mine) < FEWEST:
         notes.append(f"fewer than {FEWEST} repetitions, so no interval")
     failed = int((~np.isfinite(mine)).sum())
-    after = sizes_of({"sizes": sizes, "repetitions": len(mine), "failed": failed})
+    after = about({"sizes": sizes, "repetitions": len(mine), "failed": failed})
     return Effects(each, before=notes, after=[after])
 
 
@@ -61,7 +61,7 @@ def coverage(tables, problem: str, method: str, sizes: Sizes, task: str, backend
     ``truth_error`` is above 0.3 median standard errors.
     """
     one = _errors(tables, problem, method, sizes, task, backend)
-    note, truth_error, median = sizes_of(one), float(one["truth_error"]), float(one["standard_error_median"])
+    note, truth_error, median = about(one), float(one["truth_error"]), float(one["standard_error_median"])
     count, interval = int(one["repetitions"]), one[["coverage", "coverage_low", "coverage_high"]]
     if math.isnan(one["coverage"]):
         return Effect(np.nan, pairs=count, note=f"{method} gives no standard errors; {note}", errors=(np.nan,))

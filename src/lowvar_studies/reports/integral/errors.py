@@ -20,7 +20,7 @@ repetition, so bootstraps resample pairs.
 import numpy as np
 
 from lowvar.core.intervals import NORMAL, mean_interval, mean_of_squares, share_interval, spread_interval
-from lowvar_studies.reports.declarations import Table, columns
+from lowvar_studies.reports.declarations import RUN, Table, columns
 from lowvar_studies.reports.effect import compare
 from lowvar_studies.reports.integral.estimates import (
     ESTIMATES,
@@ -33,7 +33,7 @@ from lowvar_studies.reports.integral.estimates import (
     standard_error,
     sum_of_errors,
 )
-from lowvar_studies.reports.integral.gathering import PLACE, RUN, SIZES
+from lowvar_studies.reports.integral.gathering import PLACE, SIZES
 
 BASELINE = "monte_carlo"
 

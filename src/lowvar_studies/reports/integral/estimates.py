@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from lowvar.errors import UserError
-from lowvar_studies.reports.declarations import Table, columns
-from lowvar_studies.reports.integral.gathering import RUN, SIZES, problems, samples
+from lowvar_studies.reports.declarations import RUN, Table, columns
+from lowvar_studies.reports.integral.gathering import SIZES, problems, samples
 
 KEYS = ["problem", "method", "backend", "sizes"]
 

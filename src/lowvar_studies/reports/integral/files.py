@@ -1,7 +1,6 @@
 """Files that the jobs of the family ``integral`` write."""
 
-from lowvar_studies.reports.declarations import File, columns
-from lowvar_studies.reports.integral.gathering import RUN
+from lowvar_studies.reports.declarations import RUN, File, columns
 
 SAMPLES = File(
     "samples/{problem}/samples.npz",
@@ -83,10 +82,7 @@ PARAMS = File(
 TIMING = File(
     "runs/{problem}/{method}-{backend}/timing.parquet",
     "A row for each size and chunk of repetitions, in the order of computation.",
-    columns("""
-    problem | string | | as in the trace
-    method | string | | as in the trace
-    backend | string | | as in the trace
+    columns(RUN, """
     sizes | string | points | as in the trace
     points | int64 | points | as in the trace
     repetitions | int64 | | repetitions done at these sizes

@@ -1,10 +1,5 @@
 """Inputs of the tables of the family ``integral`` besides traces."""
 
-RUN = """
-problem | string | | the experiment's name for the problem
-method | string | | the experiment's name for the method
-backend | string | | `torch`
-"""
 SIZES = """
 sizes | string | points | of each task; one number if all are equal
 points | int64 | points | of all tasks; of one if they share their points

@@ -20,7 +20,6 @@ from lowvar_studies.reports.effect import (
     Missing,
     Positive,
     Rivals,
-    Share,
     compare,
     count,
     select,
@@ -113,21 +112,14 @@ def final_gap_ratio(tables, problem: str, method: str, others: Names = (), of: O
 
 @EFFECTS.effect
 def problems_solved(tables, problems: Annotated[tuple[str, ...], Field(min_length=1)], method: str,
-                    share: Share = 1.0, target: Positive = TARGET, of: Of = "mean", backend: str = "jax"):  # fmt: skip
-    """The number of problems on which at least a ``share`` of the repetitions meets the target.
-
-    ``high`` adds the problems whose interval of the share reaches ``share``.
-    """
-    rates, spent = {}, {}
+                    target: Positive = TARGET, of: Of = "mean", backend: str = "jax"):  # fmt: skip
+    """The number of problems on which all repetitions meet the target."""
+    solved, spent = [], {}
     for problem in problems:
         values, spent[problem] = _evaluations(tables, problem, method, target, of, backend)
-        rates[problem] = _share(np.isfinite(values))
-    solved = [problem for problem, rate in rates.items() if rate.value >= share]
-    excluded = [problem for problem, rate in rates.items() if rate.value < share and rate.high < share]
-    note = f"{', '.join(solved) or 'none'}; {budgets(spent)}"
-    least = sum(rate.reach[1] >= share for rate in rates.values())  # those that no result excludes
-    reach = len(rates), least
-    return Effect(len(solved), len(solved), len(rates) - len(excluded), counted=True, reach=reach, note=note)
+        solved += [problem] if np.isfinite(values).all() else []
+    note, number = f"{', '.join(solved) or 'none'}; {budgets(spent)}", len(solved)
+    return Effect(number, number, number, counted=True, reach=(len(problems), 0), note=note)
 
 
 def _counted(met, note="", noun="repetition"):

@@ -1,9 +1,9 @@
 """The family ``search``: its declarations and its jobs."""
 
 from lowvar_studies.jobs.search.spec import SearchExperiment
-from lowvar_studies.reports.declarations import Family, Frame
+from lowvar_studies.reports.declarations import KEYS, Family, Frame
 from lowvar_studies.reports.search import effects, figures, files, progress, rates
-from lowvar_studies.reports.search.gathering import DECOMPOSITION, HITS, KEYS, build
+from lowvar_studies.reports.search.gathering import DECOMPOSITION, HITS, build
 from lowvar_studies.reports.search.progress import quantile, same_target
 
 _EARLY = (100, 500)  # evaluations per dimension at which a kept page shows the group `all` before the end

@@ -1,8 +1,7 @@
 """Files that the jobs of the family ``search`` write."""
 
-from lowvar_studies.reports.declarations import File, columns
+from lowvar_studies.reports.declarations import RUN, File, columns
 from lowvar_studies.reports.search.gathering import DECOMPOSITION as DECOMPOSITIONS
-from lowvar_studies.reports.search.gathering import RUN
 
 TRACE = File(
     "runs/{problem}/{method}-{backend}/trace.parquet",
@@ -39,10 +38,7 @@ PARAMS = File(
 TIMING = File(
     "runs/{problem}/{method}-{backend}/timing.parquet",
     "A row for each measured generation. Times include the evaluations of `f` in generations, not the measurements.",
-    columns("""
-    problem | string | | as in the trace
-    method | string | | as in the trace
-    backend | string | | as in the trace
+    columns(RUN, """
     iteration | int64 | generations | generations done
     evaluations | int64 | evaluations | evaluations done by each repetition
     seconds | float64 | s | time so far of the job, with all repetitions

@@ -2,14 +2,7 @@
 
 import numpy as np
 
-from lowvar_studies.reports.declarations import Table, columns
-
-KEYS = ["problem", "method", "backend"]
-RUN = """
-problem | string | | the experiment's name for the problem
-method | string | | the experiment's name for the method
-backend | string | | `jax` or `torch`; `jax` for all peers
-"""
+from lowvar_studies.reports.declarations import RUN, Table, columns
 
 
 def problems(gathered):
@@ -86,9 +79,6 @@ DECOMPOSITION = Table(
     variance | float64 | f's^2 | of a generation's gradient, summed over coordinates
     low | float64 | f's^2 | lower end of its 95 % interval
     high | float64 | f's^2 | upper end
-    relative | float64 | | `variance` divided by the squared norm of the gradient of the block
-    relative_low | float64 | | lower end of its 95 % interval
-    relative_high | float64 | | upper end; infinite if the gradient is indistinguishable from zero
     to_iid.. | float64 | | `variance` divided by that of `iid` at the same N and baseline
     """),
     lambda gathered: gathered.decompositions,

@@ -14,8 +14,8 @@ import numpy as np
 
 from lowvar.core.intervals import median_interval, share_interval
 from lowvar_studies.jobs.search.spec import TARGET
-from lowvar_studies.reports.declarations import Table, columns
-from lowvar_studies.reports.search.gathering import KEYS, RUN, dims, optima
+from lowvar_studies.reports.declarations import KEYS, RUN, Table, columns
+from lowvar_studies.reports.search.gathering import dims, optima
 
 _DIM = "dim | int64 | | coordinates of a point"
 _BUDGET = "budget | int64 | evaluations | of each repetition; if the optimum is unknown, those used"

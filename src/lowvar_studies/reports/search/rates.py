@@ -7,8 +7,8 @@ generations so far.
 import numpy as np
 
 from lowvar.core.intervals import jackknife, mean_interval
-from lowvar_studies.reports.declarations import Table, columns
-from lowvar_studies.reports.search.gathering import KEYS, RUN, optima
+from lowvar_studies.reports.declarations import KEYS, RUN, Table, columns
+from lowvar_studies.reports.search.gathering import optima
 
 ERRORS = ("average", "last")
 

@@ -30,14 +30,13 @@ too short by ``(N - 2) / (N - 1)`` in block ``sigma``. Variances are of this est
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from lowvar.core.gaussian import GAUSSIAN
-from lowvar.core.intervals import mean_interval
+from lowvar.core.intervals import ratio_of_means
 from lowvar.search.gradients import BASELINES, gaussian
 
 BLOCKS = ("mu", "sigma")
@@ -72,11 +71,9 @@ def search_variance(
 
     Returns:
         A pandas table with the columns ``problem, dim, sigma, population, scheme, baseline, block, source,
-        variance, low, high, relative, relative_low, relative_high, to_iid, to_iid_low, to_iid_high``.
-        ``relative`` is ``variance / ||gradient||^2``. The squared gradient is estimated without bias, from products
-        of different batches, pooled over populations and schemes; if it is indistinguishable from zero,
-        ``relative_high`` is infinite. ``to_iid`` is the ratio to iid points at the same N and baseline. Intervals are
-        jackknife intervals over 25 batches of replicates, on a logarithmic scale; chi-squared intervals would be too
+        variance, low, high, to_iid, to_iid_low, to_iid_high``.
+        ``to_iid`` is the ratio to iid points at the same N and baseline. Intervals are jackknife intervals over 25
+        batches of replicates, on a logarithmic scale; chi-squared intervals would be too
         short, because estimates have heavy tails.
     """
     import pandas as pd
@@ -92,52 +89,35 @@ def search_variance(
             cells[population, scheme] = [np.asarray(part) for part in compiled(mean, spread, keys)]
     rows = []
     for s, sigma in enumerate(sigmas):
-        squares = {block: _squared_gradient(cells, s, b) for b, block in enumerate(BLOCKS)}
-        for (population, scheme), (variance, _, _, size) in cells.items():
+        for (population, scheme), (variance, size) in cells.items():
             for at in np.ndindex(len(baselines), len(BLOCKS), len(SOURCES)):
-                which, block = at[0], BLOCKS[at[1]]
                 dust = _DUST**2 * size[:, s].mean() * problem.dim / population
                 sample = _clean(variance[:, s, *at], dust)
                 iid = cells.get((population, "iid"))
                 rows.append(
                     {"problem": problem.name, "dim": problem.dim, "sigma": float(sigma), "population": population,
-                     "scheme": scheme, "baseline": baselines[which], "block": block, "source": SOURCES[at[2]],
-                     **_named("variance", ratio_of_means(sample, np.ones_like(sample)), ("low", "high")),
-                     **_named("relative", _relative(sample, squares[block], dust)),
-                     **_named("to_iid", (np.nan,) * 3 if iid is None
-                              else ratio_of_means(sample, _clean(iid[0][:, s, *at], dust)))}
+                     "scheme": scheme, "baseline": baselines[at[0]], "block": BLOCKS[at[1]], "source": SOURCES[at[2]],
+                     **_named(_ratio(sample, np.ones_like(sample)), "variance", "low", "high"),
+                     **_named((np.nan,) * 3 if iid is None else _ratio(sample, _clean(iid[0][:, s, *at], dust)),
+                              "to_iid", "to_iid_low", "to_iid_high")}
                 )  # fmt: skip
     return pd.DataFrame(rows)
 
 
-def ratio_of_means(numerator, denominator) -> tuple[float, float, float]:
-    """The ratio of two means over the same batches, and the 95 % jackknife interval of its logarithm.
-
-    Args:
-        numerator: independent nonnegative values, one per batch.
-        denominator: the same, paired with ``numerator``.
-
-    >>> [round(v, 3) for v in ratio_of_means([1.0, 2.0, 3.0], [1.0, 1.0, 1.0])]
-    [2.0, 0.56, 7.138]
-    """
-    a, b = np.asarray(numerator, float), np.asarray(denominator, float)
-    if b.sum() == 0:
-        return np.nan, np.nan, np.nan
-    if a.sum() == 0:
+def _ratio(numerator, denominator) -> tuple[float, float, float]:
+    """``ratio_of_means`` of values over the same batches; 0 where nothing varies."""
+    if denominator.any() and not numerator.any():
         return 0.0, 0.0, 0.0
-    return _logarithmic(a.sum() / b.sum(), (a.sum() - a) / (b.sum() - b))
+    return ratio_of_means([(1, numerator), (-1, denominator)])
 
 
 def _cell(problem, scheme, population, baselines, each, spreads):
-    """``(mean, sigmas, keys (batches, each)) ->`` variances, gradients, their variances and mean square values.
+    """``(mean, sigmas, keys (batches, each)) ->`` variances and mean square values.
 
-    Shapes: ``(batches, sigmas, baselines, blocks, sources)``, ``(batches, sigmas, blocks, dim)``,
-    ``(batches, sigmas, blocks)``, ``(batches, sigmas)``.
+    Shapes: ``(batches, sigmas, baselines, blocks, sources)``, ``(batches, sigmas)``.
     """
     draw = GAUSSIAN[scheme](population).draw
-    estimate = {
-        name: partial(gaussian, problem.backend, baseline=name, normalise=False) for name in {*baselines, "centre"}
-    }
+    estimate = {name: partial(gaussian, problem.backend, baseline=name, normalise=False) for name in baselines}
     at_once = max(1, _NUMBERS // (population * problem.dim * spreads))
     at_once = max(n for n in range(1, each + 1) if each % n == 0 and n <= at_once)
 
@@ -155,8 +135,7 @@ def _cell(problem, scheme, population, baselines, each, spreads):
                 for name in baselines
             ]
         )  # (baselines, blocks, 2, dim)
-        informative = jnp.stack([both("centre", z, odd, jnp.zeros_like(centre))[0], both("centre", z, even, centre)[1]])
-        return parts, informative, jnp.mean(plus * plus)
+        return parts, jnp.mean(plus * plus)
 
     @jax.jit
     def run(mean, sigmas, keys):
@@ -166,50 +145,13 @@ def _cell(problem, scheme, population, baselines, each, spreads):
             def one(key):
                 return jax.vmap(lambda sigma: generation(key, mean, sigma, centre))(sigmas)
 
-            parts, informative, size = jax.lax.map(one, keys, batch_size=at_once)
+            parts, size = jax.lax.map(one, keys, batch_size=at_once)
             parts = jnp.concatenate([jnp.sum(parts, -2, keepdims=True), parts], -2)
-            variance = jnp.sum(jnp.var(parts, 0, ddof=1), -1)
-            return variance, jnp.mean(informative, 0), jnp.sum(jnp.var(informative, 0, ddof=1), -1), jnp.mean(size, 0)
+            return jnp.sum(jnp.var(parts, 0, ddof=1), -1), jnp.mean(size, 0)
 
         return jax.lax.map(batch, keys)
 
     return run
-
-
-def _squared_gradient(cells, sigma: int, block: int) -> tuple[float, Any]:
-    """The unbiased estimate of ``||E s||^2``, pooled over cells by precision, and its values without each batch."""
-    gradients = np.stack([cell[1][:, sigma, block] for cell in cells.values()])  # (cells, batches, dim)
-    variance = np.array([cell[2][:, sigma, block].mean() for cell in cells.values()])
-    weight = 1 / np.maximum(variance, 1e-12 * variance.max()) if variance.max() > 0 else np.ones(len(variance))
-    pooled = np.einsum("c,cbd->bd", weight / weight.sum(), gradients)
-    total, own, count = pooled.sum(0), (pooled**2).sum(1), len(pooled)
-    square = (total @ total - own.sum()) / (count * (count - 1))
-    rest = total[None, :] - pooled
-    left_out = ((rest**2).sum(1) - (own.sum() - own)) / ((count - 1) * (count - 2))
-    return float(square), left_out
-
-
-def _relative(sample, square, dust: float) -> tuple[float, float, float]:
-    """Variance divided by the squared gradient, with an infinite upper end if the gradient may be zero."""
-    estimate, left_out = square
-    if sample.sum() == 0:
-        return 0.0, 0.0, 0.0
-    if estimate <= dust:
-        return np.inf, np.nan, np.inf
-    count = len(sample)
-    value = sample.mean() / estimate
-    _, low, high = mean_interval(count * estimate - (count - 1) * left_out)
-    if low <= dust or left_out.min() <= dust:
-        return value, ratio_of_means(sample, np.ones(count))[1] / high, np.inf
-    return _logarithmic(value, (sample.sum() - sample) / (count - 1) / left_out)
-
-
-def _logarithmic(value: float, left_out) -> tuple[float, float, float]:
-    """A positive estimate and its jackknife interval, from its values without each batch."""
-    count = len(left_out)
-    _, low, high = mean_interval(count * np.log(value) - (count - 1) * np.log(left_out))
-    half = (high - low) / 2
-    return float(value), float(value * np.exp(-half)), float(value * np.exp(half))
 
 
 def _clean(sample, dust: float):
@@ -217,6 +159,5 @@ def _clean(sample, dust: float):
     return np.zeros_like(sample) if sample.mean() <= dust else sample
 
 
-def _named(name: str, values, ends: tuple[str, str] | None = None) -> dict[str, float]:
-    low, high = ends or (f"{name}_low", f"{name}_high")
-    return dict(zip((name, low, high), values, strict=True))
+def _named(values, *names: str) -> dict[str, float]:
+    return dict(zip(names, values, strict=True))

@@ -9,13 +9,11 @@ from collections.abc import Mapping
 import numpy as np
 
 from lowvar.core.intervals import mean_interval
-from lowvar_studies.reports.declarations import Table, columns
+from lowvar_studies.reports.declarations import KEYS, RUN, Table, columns
 from lowvar_studies.reports.variational.gathering import (
     COUNTS,
-    KEYS,
     LINE,
     PROGRESS,
-    RUN,
     has_runs,
     optima,
     problem_of,
@@ -24,7 +22,6 @@ from lowvar_studies.reports.variational.gathering import (
 
 _LEAST_GAP = 1e-9  # nats; below it a gap is rounding
 _SOON = 2**22  # data rows times dimensions, up to which L-BFGS takes seconds
-_RUN = list(KEYS)
 
 
 def optimum(problem) -> float:
@@ -107,7 +104,7 @@ def convergence(traces, optima: Mapping[str, float], rows: Mapping[str, int]):
     """
     import pandas as pd
 
-    keys = [*_RUN, "step_size", "epoch"]
+    keys = [*KEYS, "step_size", "epoch"]
     out = []
     for key, group in traces.groupby(keys, sort=False):
         row, ok = dict(zip(keys, key, strict=True)), group["status"] == "ok"
@@ -138,18 +135,18 @@ def _mark(table):
     """Adds the columns ``best`` and ``envelope``: by the gap where the optimum is known, else by the ELBO."""
     distance = table["gap_mean"].where(table["gap_mean"].notna(), -table["elbo_mean"])
     finite = np.isfinite(distance)
-    chosen = table.loc[distance[at_end(table) & finite].groupby([table[name] for name in _RUN]).idxmin()]
-    keys = [*_RUN, "step_size"]
+    chosen = table.loc[distance[at_end(table) & finite].groupby([table[name] for name in KEYS]).idxmin()]
+    keys = [*KEYS, "step_size"]
     marked = table.merge(chosen[keys].assign(best=True), on=keys, how="left")
     marked["best"] = marked["best"].eq(True)
-    nearest = distance[finite].groupby([table[name] for name in (*_RUN, "epoch")]).idxmin()
+    nearest = distance[finite].groupby([table[name] for name in (*KEYS, "epoch")]).idxmin()
     marked["envelope"] = table.index.isin(nearest)
     return marked
 
 
 def at_end(table):
     """Mask of the rows at the last epoch of their run."""
-    return table["epoch"] == table.groupby(_RUN)["epoch"].transform("max")
+    return table["epoch"] == table.groupby(KEYS)["epoch"].transform("max")
 
 
 _AT_BEST = columns(LINE, PROGRESS, """
@@ -194,7 +191,7 @@ def of_repetitions(traces, chosen, optima: Mapping[str, float]):
         chosen: rows of the table ``convergence``.
         optima: as for ``convergence``.
     """
-    keys = [*_RUN, "step_size", "epoch"]
+    keys = [*KEYS, "step_size", "epoch"]
     rows = chosen[[*keys, "best"]].merge(traces, on=keys, how="left", validate="one_to_many")
     gaps = rows["problem"].map(dict(optima)).astype(float) - rows["elbo"].astype(float)
     return rows.assign(gap=np.maximum(gaps, _LEAST_GAP))
@@ -242,7 +239,7 @@ PATHS = Table(
 
 def with_seconds(table, timings):
     """``convergence`` with the seconds of a run: the job's time divided by its number of runs, without compilation."""
-    keys = [*_RUN, "epoch"]
+    keys = [*KEYS, "epoch"]
     joined = table.merge(timings[[*keys, "seconds_per_run"]], on=keys, how="left", validate="many_to_one")
     return SECONDS.frame(joined.rename(columns={"seconds_per_run": "seconds"}))
 

@@ -18,8 +18,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from lowvar.core.intervals import mean_interval, ratio_of_means
-from lowvar_studies.reports.declarations import Table, columns
-from lowvar_studies.reports.variational.gathering import COUNTS, KEYS, LINE, PROGRESS, looks_at, models, rows
+from lowvar_studies.reports.declarations import KEYS, Table, columns
+from lowvar_studies.reports.variational.gathering import COUNTS, LINE, PROGRESS, looks_at, models, rows
 
 RATIOS = ("snr_conditional", "snr_true", "snr_conditional_1", "snr_true_1")
 POSITIVE = ("variance", "squared_error", "signal", "mean2", *RATIOS)
@@ -35,8 +35,7 @@ PARTS = {
 REALISED = ("squared_error", "signal", "snr_true", "snr_true_1")  # arithmetic means, and ratios of means
 _ERRORS = ("variance", "mean2", "squared_error", "signal", "reference_error")
 _MEASURED = ("particles", "state_bytes", "test_log_likelihood", *_ERRORS)
-_RUN = list(KEYS)
-_LINE = [*_RUN, "step_size"]
+_LINE = [*KEYS, "step_size"]
 _RESOLUTION = 0.1  # fraction of a correction's error below which a corrected value is indistinguishable from 0
 _DRAWS = 100  # nominal number of draws in the error of ``mean2``: the tables lack the actual one
 _LEAST = 1e-3  # fraction of a positive mean at which its interval is cut off

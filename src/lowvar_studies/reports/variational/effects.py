@@ -14,7 +14,6 @@ from lowvar.core.intervals import rank_interval, ratio_interval, ratio_of_means
 from lowvar.errors import UserError
 from lowvar_studies.reports.effect import (
     UNKNOWN,
-    Count,
     Declared,
     Effect,
     Effects,
@@ -45,20 +44,6 @@ _LABEL = "weighted parts"
 _PAIRS = 2  # least number of pairs for a verdict
 _SETTINGS = {"alpha0": "step_size", "beta": "beta", "r": "r"}
 _UNITS = {"elbo": "nats", "test_log_likelihood": "nats per test row"}
-
-
-@EFFECTS.effect
-def variance(tables, problem: str, method: str, source: Source = "total", block: str = "all",
-             batch_size: Count | None = None):  # fmt: skip
-    """The variance of a batch's gradient at the end of the run, or one of its parts, at the first batch size."""
-    wanted = {"problem": problem, "method": method, "source": source, "block": block}
-    found = table(tables, "decomposition")
-    wanted |= {"batch_size": _batch_size(tables, problem) if batch_size is None else batch_size}
-    run = select(first_setting(found[found["batch_size"] == wanted["batch_size"]]), **wanted)
-    if run["end"].sum() != 1:
-        raise Missing("decomposition", **wanted)
-    end = run[run["end"]].iloc[0]
-    return Effect.from_interval((end["variance"], end["low"], end["high"]), note=_sample(end))
 
 
 @EFFECTS.effect
@@ -106,11 +91,6 @@ def _designs(tables, problem, method, block):
     return found
 
 
-def _sample(row) -> str:
-    """What an interval is over."""
-    return f"{row['runs']} runs" if row["runs"] > 1 else ""
-
-
 @EFFECTS.effect
 def gap_ratio(tables, problem: str, method: str, others: Rivals, backend: str = "jax"):
     """The final gap divided by each rival's, both at their best step sizes: a geometric mean over pairs."""
@@ -124,15 +104,14 @@ def gap_ratio(tables, problem: str, method: str, others: Rivals, backend: str = 
 
 
 @EFFECTS.effect
-def elbo_fraction(tables, problem: str, method: str, other: str, reference: str, iteration: Count | None = None,
-                  backend: str = "jax"):  # fmt: skip
+def elbo_fraction(tables, problem: str, method: str, other: str, reference: str, backend: str = "jax"):
     """``(ELBO_other - ELBO_method) / (ELBO_reference - ELBO_method)``.
 
     After the same iterations, along the envelope, as in ``difference``.
     """
-    paths = [_line(tables, problem, one, backend, None, "envelope") for one in (method, other, reference)]
+    paths = [_line(tables, problem, one, backend, along="envelope") for one in (method, other, reference)]
     shared = [set(path["iteration"]) for path in paths if path is not None]
-    at = max((one for one in set.intersection(*shared) if one <= (iteration or np.inf)), default=0) if shared else 0
+    at = max(set.intersection(*shared), default=0) if shared else 0
     if not at or len(shared) < len(paths):
         return Effect.undecided("one of the methods diverged at every step size, or they have no common iteration")
     elbo = [path[path["iteration"] == at].set_index("repetition")["elbo"] for path in paths if path is not None]
@@ -158,12 +137,12 @@ def effort_ratio(tables, problem: str, method: str, others: Rivals,
     """
     if unit == "step":
         return Effects([_pace(tables, problem, method, other, backend) for other in others])
-    mine = _line(tables, problem, method, backend, None, "envelope")
+    mine = _line(tables, problem, method, backend, along="envelope")
     if mine is None:
         return Effect.certain(np.inf, _diverged(method))
     each, notes = [], []
     for other in others:
-        rival = _line(tables, problem, other, backend, None, "envelope")
+        rival = _line(tables, problem, other, backend, along="envelope")
         if rival is None and level is None:
             notes.append(_diverged(other))
             each.append(Effect(0.0, 0.0, 0.0))
@@ -308,7 +287,7 @@ def _pace(tables, problem, method, other, backend):
 @EFFECTS.effect
 def measured_ratio(tables, problem: str, method: str, of: Quantity, others: tuple[str, ...] = (),
                    moment: Moment = "along", to: Quantity | None = None, to_moment: Moment | None = None,
-                   step_size: Positive | None = None, interval: Interval = "t", backend: str = "jax"):  # fmt: skip
+                   interval: Interval = "t", backend: str = "jax"):  # fmt: skip
     """A quantity of the table ``measured`` divided by each rival's, or by the method's own ``to`` or at ``to_moment``.
 
     A geometric mean of ratios. If either quantity includes the carried error, of which one run is a single draw, it is
@@ -321,14 +300,14 @@ def measured_ratio(tables, problem: str, method: str, of: Quantity, others: tupl
         raise UserError("measured_ratio needs a comparison: others, to or to_moment")
     if of == "state_bytes":
         return Effects([_state_ratio(tables, problem, method, other, backend) for other in others])
-    mine = _line(tables, problem, method, backend, step_size)
+    mine = _line(tables, problem, method, backend)
     if mine is None:
-        return Effect.undecided(_diverged(method, step_size))
+        return Effect.undecided(_diverged(method))
     theirs, at, each, notes = to or of, to_moment or moment, [], []
     for other in others or (method,):
-        rival = _line(tables, problem, other, backend, step_size)
+        rival = _line(tables, problem, other, backend)
         if rival is None:
-            notes.append(_diverged(other, step_size))
+            notes.append(_diverged(other))
             continue
         shared = sorted(set(mine["iteration"]) & set(rival["iteration"]))
         ratio, last = Effect.undecided(""), 0
@@ -360,12 +339,12 @@ def _state_ratio(tables, problem, method, other, backend):
 def difference(tables, problem: str, method: str, others: Rivals,
                of: Literal["elbo", "test_log_likelihood"] = "elbo",
                by: Literal["iterations", "evaluations"] = "iterations", along: Along = "best",
-               step_size: Positive | None = None, iteration: Count | None = None, others_on: str | None = None,
-               interval: Interval = "t", backend: str = "jax"):  # fmt: skip
+               step_size: Positive | None = None, others_on: str | None = None, interval: Interval = "t",
+               backend: str = "jax"):  # fmt: skip
     """ELBO or test log-likelihood less each rival's after the same iterations or gradient evaluations.
 
     ``along`` the envelope of step sizes, at each method's best step size, or all at ``step_size``; at the last common
-    iteration up to ``iteration``. Two methods are seldom evaluated after the same number of gradient evaluations. The
+    iteration. Two methods are seldom evaluated after the same number of gradient evaluations. The
     last evaluation of each before the common number is then compared with the other's first from there on; the
     interval contains both differences, and the value is their midpoint. ``others_on`` is the rivals' problem if it is
     another one; repetitions are then not paired. ``interval="rank"`` needs pairs.
@@ -381,7 +360,7 @@ def difference(tables, problem: str, method: str, others: Rivals,
         if rival is None:
             notes.append(_diverged(other, step_size, others_on))
             continue
-        sides, at = _after_the_same(mine, rival, of, by, iteration)
+        sides, at = _after_the_same(mine, rival, of, by)
         if at > 0:
             found, number, between = _differences(sides, others_on is None, interval)
         else:
@@ -430,7 +409,7 @@ def sensitivity(tables, problem: str, to: Literal["alpha0", "beta", "r"], interv
     return compare(ends.loc[best, judged], ends.loc[worst, judged], "difference", interval, note)
 
 
-def _line(tables, problem, method, backend, step_size, along="best"):
+def _line(tables, problem, method, backend, step_size=None, along="best"):
     """A method's rows along the envelope, at its best step size or at ``step_size``; None if it diverged there."""
     wanted = {"problem": problem, "method": method, "backend": backend}
     if along == "envelope":
@@ -515,7 +494,7 @@ def _unresolved(method, name, ran):
     return [f"{100 * share:.0f} % of {method}'s values are at the resolution of the reference"]
 
 
-def _after_the_same(mine, rival, name, by, most=None):
+def _after_the_same(mine, rival, name, by):
     """Values of two methods by repetition whose differences bound the difference at equal effort; and that effort."""
     sides = []
     for ran in (mine, rival):
@@ -524,8 +503,7 @@ def _after_the_same(mine, rival, name, by, most=None):
         sides.append(ran.assign(effort=effort)[np.isfinite(ran[name])])
     mine, rival = sides
     if by == "iterations":
-        shared = set(mine["iteration"]) & set(rival["iteration"])
-        at = float(max((one for one in shared if one <= (most or np.inf)), default=0))
+        at = float(max(set(mine["iteration"]) & set(rival["iteration"]), default=0))
         return [(_last(mine, name, at), _last(rival, name, at))], at
     at = float(min(ran.groupby("repetition")["effort"].max().min() for ran in (mine, rival)))
     return [(_last(mine, name, at), _first(rival, name, at)), (_first(mine, name, at), _last(rival, name, at))], at

@@ -1,7 +1,6 @@
 """Files that the jobs of the family ``variational`` write."""
 
-from lowvar_studies.reports.declarations import File, columns
-from lowvar_studies.reports.variational.gathering import RUN
+from lowvar_studies.reports.declarations import RUN, File, columns
 from lowvar_studies.reports.variational.variances import DESIGNS
 
 TRACE = File(
@@ -44,10 +43,7 @@ PARAMS = File(
 TIMING = File(
     "runs/{problem}/{method}-{backend}/timing.parquet",
     "A row for each evaluated epoch. Times exclude the evaluations.",
-    columns("""
-    problem | string | | as in the trace
-    method | string | | as in the trace
-    backend | string | | as in the trace
+    columns(RUN, """
     epoch | int64 | epochs | epochs done
     seconds | float64 | s | time so far of the job, which computes all its runs together
     seconds_per_run | float64 | s | `seconds` divided by step sizes times repetitions
@@ -79,10 +75,7 @@ STUDY = File(
 TUNING_TIMING = File(
     "runs/{problem}/{method}-{backend}/tuning/timing.parquet",
     "A row for each trial. The file does not repeat.",
-    columns("""
-    problem | string | | as above
-    method | string | | as above
-    backend | string | | as above
+    columns(RUN, """
     number | int64 | | number of the trial
     seconds | float64 | s | time of the trial, without compilation
     compile_seconds | float64 | s | compilation time

@@ -2,13 +2,8 @@
 
 from typing import Any
 
-from lowvar_studies.reports.declarations import columns
+from lowvar_studies.reports.declarations import RUN
 
-RUN = """
-problem | string | | the experiment's name for the problem
-method | string | | the experiment's name for the method
-backend | string | | `jax` or `torch`
-"""
 LINE = RUN + "step_size | float64 | | of the optimizer\n"
 PROGRESS = """
 epoch | int64 | epochs | epochs done
@@ -18,7 +13,6 @@ COUNTS = """
 repetitions | int64 | | repetitions in the row
 diverged | int64 | | repetitions that diverged
 """
-KEYS = tuple(one.name for one in columns(RUN))
 
 
 def models(gathered) -> dict[str, Any]:

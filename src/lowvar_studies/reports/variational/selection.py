@@ -5,12 +5,10 @@ from collections.abc import Mapping
 import numpy as np
 
 from lowvar_studies.jobs.variational.spec import best
-from lowvar_studies.reports.declarations import Table, columns
+from lowvar_studies.reports.declarations import KEYS, RUN, Table, columns
 from lowvar_studies.reports.variational import published
 from lowvar_studies.reports.variational.convergence import at_end
-from lowvar_studies.reports.variational.gathering import COUNTS, KEYS, LINE, PROGRESS, RUN, looks_at, models, schedules
-
-_RUN = list(KEYS)
+from lowvar_studies.reports.variational.gathering import COUNTS, LINE, PROGRESS, looks_at, models, schedules
 
 
 def sensitivity(convergence, schedules: Mapping):
@@ -21,7 +19,7 @@ def sensitivity(convergence, schedules: Mapping):
         schedules: ``{(problem, method, backend): ScheduleSpec or None}``; only those of kind ``step`` are used.
     """
     rows = convergence[at_end(convergence)].reset_index(drop=True)
-    plans = [schedules.get(key) for key in rows[_RUN].itertuples(index=False, name=None)]
+    plans = [schedules.get(key) for key in rows[KEYS].itertuples(index=False, name=None)]
     stepwise = [plan is not None and plan.kind == "step" for plan in plans]
     kept = [plan for plan, taken in zip(plans, stepwise, strict=True) if taken and plan is not None]
     rows = rows[stepwise].assign(beta=[float(plan.beta) for plan in kept], r=[int(plan.r) for plan in kept])
@@ -57,7 +55,7 @@ def selected(convergence, schedules: Mapping, problems: Mapping):
     import pandas as pd
 
     out = []
-    for key, run in convergence.groupby(_RUN, sort=False):
+    for key, run in convergence.groupby(KEYS, sort=False):
         name, method, _ = key
         model, plan = problems[name], schedules.get(key)
         chosen = run.loc[run["best"], "step_size"]
@@ -67,7 +65,7 @@ def selected(convergence, schedules: Mapping, problems: Mapping):
                 "beta": _number(plan, "beta"), "r": _number(plan, "r")}  # fmt: skip
         theirs = {f"published_{column}": float(printed.get(column, np.nan)) for column in ours}
         schedule = "" if plan is None else plan.kind
-        out.append({**dict(zip(_RUN, key, strict=True)), "schedule": schedule, **ours, **theirs})
+        out.append({**dict(zip(KEYS, key, strict=True)), "schedule": schedule, **ours, **theirs})
     return pd.DataFrame(out)
 
 
@@ -79,7 +77,7 @@ def with_trials(study, chosen):
     for job in study.jobs("tune"):
         trials = job.read("study.parquet")
         rows.append((*job.names.values(), best(trials)["value"], len(trials), (trials["status"] == "diverged").sum()))
-    joined = chosen.merge(pd.DataFrame(rows, columns=[*_RUN, *results]), on=_RUN, how="left")
+    joined = chosen.merge(pd.DataFrame(rows, columns=[*KEYS, *results]), on=KEYS, how="left")
     return joined.astype(dict.fromkeys(results, float))  # also if all are missing
 
 

@@ -5,8 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from lowvar.errors import UserError
-from lowvar_studies.reports.declarations import Table, columns
-from lowvar_studies.reports.variational.gathering import RUN
+from lowvar_studies.reports.declarations import RUN, Table, columns
 
 
 def times(files: Iterable[Path], experiment):

@@ -3,33 +3,31 @@
 import re
 import subprocess
 import sys
+from dataclasses import replace
 
 import drawn
 import numpy as np
 import pandas as pd
 import pytest
 import synthetic
-import synthetic_diagnostics
-import synthetic_integrals
-import synthetic_search
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from PIL import Image
 
 from lowvar.core import drawing
 from lowvar.errors import UserError
-from lowvar_studies.jobs.load import FAMILIES
 from lowvar_studies.reports.drawing import charts, rows, style
 from lowvar_studies.reports.variational.figures import SHARES
 
 SIX = ("sonar", "australian", "breast cancer", "mnist", "tennis", "movielens")
 EIGHT = (*synthetic.METHODS, "full_batch", "mine", "her_own")
+TEN = ("fast_ingo", "fast_ingo_adaptive", "ingo", "ingo_step", "igo", "es", "reinforce_gd", "pycma", "sep_cmaes", "evosax_snes")  # fmt: skip
+SEVEN = (*synthetic.MAE, "zero_variance", "paper_cf", "paper_vv_fixed")
 UNITS = {"nats", "seconds", "(s)", "data rows", "%", "points", "epoch", "iteration", "generations", "evaluations", "passes", "step",
          "dimension", "gap", "error", "truth", "iid", "time", "f and fits", "score", "abundance", "x", "y", "α"}  # fmt: skip
 TEXT = dict.fromkeys(("sizes", "kernel"), str)
 # one each with bars, with lines and bands, with steps, with boxes; `make test-long` has all
 SHORT = ("shares", "convergence", "curves", "boxes")
 LONG = pytest.mark.long
-every = pytest.mark.parametrize(("family", "name"), drawn.FIGURES)
 
 
 @pytest.fixture(
@@ -38,7 +36,7 @@ every = pytest.mark.parametrize(("family", "name"), drawn.FIGURES)
 )
 def pictured(request, tmp_path_factory):
     """A figure, its table, and what is drawn and saved of it, but for the png, once for all tests of it."""
-    figure, table = drawn.FIGURES[request.param], drawn.TABLES[request.param][0]()
+    figure, table = drawn.FIGURES[request.param], synthetic.TABLES[request.param]()
     fig, shown = figure.drawn(table)
     with pytest.MonkeyPatch.context() as patch:
         patch.delitem(drawing._METADATA, "png")
@@ -46,28 +44,21 @@ def pictured(request, tmp_path_factory):
 
 
 def test_every_figure_of_a_family_is_tested():
-    assert list(drawn.FIGURES) == [(family, name) for family in FAMILIES for name in FAMILIES[family].figures]
-    assert set(drawn.TABLES) == set(drawn.FIGURES)
-
-
-def test_the_rows_that_are_drawn_are_saved(pictured):
-    """``draw`` is given them alone: what it draws is the same for the same rows, as the test below has it."""
-    figure, table, _, first = pictured
-    saved = pd.read_csv(first[-1], dtype=TEXT)
-    pd.testing.assert_frame_equal(saved, figure.rows(table), check_dtype=False)
-    svg = first[0].read_text()
-    assert "<dc:date>" not in svg
-    assert "<image" not in svg  # all of it is vector
+    assert set(synthetic.TABLES) == set(drawn.FIGURES)
 
 
 def test_drawn_from_the_saved_rows_the_picture_is_the_same(pictured, tmp_path, monkeypatch):
-    """To the byte."""
-    figure, _, _, first = pictured
+    """To the byte: a figure draws the rows that it saves and nothing else, the same every time."""
+    figure, table, _, first = pictured
     saved = pd.read_csv(first[-1], dtype=TEXT)
-    again = figure.__class__(figure.name, figure.table, lambda rows: rows, figure.draw, "", options=figure.options)
+    pd.testing.assert_frame_equal(saved, figure.rows(table), check_dtype=False)
+    again = replace(figure, select=lambda rows: rows, source=replace(figure.source, columns=()))
     monkeypatch.delitem(drawing._METADATA, "png")
     for path in again.picture(saved, tmp_path / "picture"):
         assert path.read_bytes() == first[0].with_name(path.name).read_bytes()
+    svg = first[0].read_text()
+    assert "<dc:date>" not in svg
+    assert "<image" not in svg  # all of it is vector
 
 
 def test_axes_are_labelled_and_nothing_is_cut_off_or_covered(pictured):
@@ -116,22 +107,20 @@ def number(text):
         return None
 
 
-@every
-def test_missing_columns_and_empty_tables_are_the_users_error(family, name):
-    make, column = drawn.TABLES[family, name]
-    figure, table = drawn.FIGURES[family, name], make()
-    with pytest.raises(UserError, match=f"no column '{column}'"):
-        figure.rows(table.drop(columns=column))
+def test_missing_columns_empty_tables_and_unknown_options_are_the_users_error():
+    table = synthetic.decomposition()
+    with pytest.raises(UserError, match="lacks the column 'variance'"):
+        SHARES.rows(table.drop(columns="variance"))
     with pytest.raises(UserError, match="no rows"):
-        figure.rows(table.iloc[:0])
+        SHARES.rows(table.iloc[:0])
     with pytest.raises(UserError, match="unknown option 'colour'"):
-        figure.rows(table, colour="red")
+        SHARES.rows(table, colour="red")
 
 
-@every
+@pytest.mark.parametrize(("family", "name"), drawn.FIGURES)
 @pytest.mark.filterwarnings("ignore:.*empty slice", "ignore:.*All-NaN")
 def test_a_table_of_nan_is_an_empty_panel_that_says_why(family, name):
-    table = drawn.TABLES[family, name][0]().copy()
+    table = synthetic.TABLES[family, name]().copy()
     results = ("mean", "low", "high", "mae", "gap", "elbo", "variance", "share", "to_iid", "f_", "best_", "below",
                "error", "value", "mse", "bias2", "evaluations_", "seconds", "fitted")  # fmt: skip
     for column in table.select_dtypes("floating"):
@@ -164,8 +153,8 @@ def test_the_first_backend_of_a_method_is_drawn():
     assert list(rows.one_backend(table)["backend"]) == ["jax", "torch"]
 
 
-def test_same_bytes_in_another_process_and_nothing_is_imported_before_it_is_drawn(tmp_path):
-    table = synthetic.decomposition(("sonar",), ("naive", "joint"))
+def test_same_bytes_in_another_process_and_style_and_nothing_is_imported_before_it_is_drawn(tmp_path):
+    table = synthetic.decomposition(("sonar",), ("naive", "joint"), (0, 64))
     paths = SHARES.picture(table, tmp_path / "a.b")
     assert [path.name for path in paths] == ["a.b.svg", "a.b.png", "a.b.csv"]
     with Image.open(paths[1]) as image:
@@ -174,42 +163,24 @@ def test_same_bytes_in_another_process_and_nothing_is_imported_before_it_is_draw
     table.to_parquet(tmp_path / "t.parquet")
     code = "import sys; from lowvar_studies.jobs.load import FAMILIES;"
     code += "assert not {'matplotlib', 'jax', 'torch', 'pandas'} & set(sys.modules);"
-    code += "import pandas; FAMILIES['variational'].figures['shares'].picture(pandas.read_parquet(sys.argv[1]), sys.argv[2]);"
-    code += "assert 'matplotlib.pyplot' not in sys.modules"
+    code += "import matplotlib, pandas; matplotlib.rcParams['font.size'] = 30;"
+    code += "FAMILIES['variational'].figures['shares'].picture(pandas.read_parquet(sys.argv[1]), sys.argv[2]);"
+    code += "assert 'matplotlib.pyplot' not in sys.modules and matplotlib.rcParams['font.size'] == 30"
     subprocess.run([sys.executable, "-c", code, tmp_path / "t.parquet", tmp_path / "c"], check=True, timeout=60)
     assert [(tmp_path / f"c.{ending}").read_bytes() for ending in ("svg", "png", "csv")] == first
 
 
-def test_the_users_own_style_neither_matters_nor_changes(tmp_path):
-    import matplotlib
-
-    table = synthetic.decomposition(("sonar",), ("naive", "joint"))
-    plain = SHARES.picture(table, tmp_path / "plain")[0].read_bytes()
-    with matplotlib.rc_context({"font.size": 30, "lines.linewidth": 9}):
-        assert SHARES.picture(table, tmp_path / "own")[0].read_bytes() == plain
-        assert matplotlib.rcParams["font.size"] == 30
-
-
 MANY = {  # a table of many methods for a figure, and how much of the page is left for each panel's data
-    ("variational", "shares"): (lambda: synthetic.decomposition(SIX[:3], EIGHT, moments=(0, 1, 8, 64)), 0.25),
+    ("variational", "shares"): (lambda: synthetic.decomposition(SIX[:3], EIGHT, (0, 1, 8, 64)), 0.25),
     ("variational", "convergence"): (lambda: synthetic.convergence(SIX[:3], EIGHT, backends=("jax", "torch")), 0.25),
     ("variational", "steps"): (lambda: synthetic.without_optimum(problems=SIX, methods=EIGHT, optimum=-1.234567e7), 0.25),
     ("variational", "schemes"): (lambda: synthetic.schemes(SIX[:3], EIGHT), 0.25),
-    ("variational", "variance"): (
-        lambda: synthetic_diagnostics.tables(synthetic_diagnostics.traces(methods=synthetic_diagnostics.ALL))[-1], 0.25),
-    ("search", "curves"): (lambda: synthetic_search.curves(*searched()), 0.2),
-    ("search", "effort"): (lambda: synthetic_search.targets(*searched()), 0.2),
-    ("integral", "errors"): (lambda: synthetic_integrals.errors(integrated()), 0.25),
-    ("integral", "boxes"): (lambda: synthetic_integrals.estimates(integrated().query("sizes in ('10', '40/20')")), 0.2),
+    ("variational", "variance"): (lambda: synthetic.diagnostics(SIX[:3], (*synthetic.LEVELS, *EIGHT)), 0.25),
+    ("search", "curves"): (lambda: synthetic.curves(("ellipsoid", "levy", "l_half_ellipsoid"), TEN), 0.2),
+    ("search", "effort"): (lambda: synthetic.targets(("ellipsoid", "levy", "l_half_ellipsoid"), TEN), 0.2),
+    ("integral", "errors"): (lambda: synthetic.errors(SEVEN), 0.25),
+    ("integral", "boxes"): (lambda: synthetic.estimates(SEVEN, ("borehole", "borehole_unbalanced")), 0.2),
 }  # fmt: skip
-
-
-def searched():
-    return synthetic_search.made_up(("ellipsoid", "levy", "l_half_ellipsoid"), runs=2)
-
-
-def integrated():
-    return pd.concat([synthetic_integrals.balanced(runs=6), synthetic_integrals.unbalanced()])
 
 
 @pytest.mark.long

@@ -13,10 +13,10 @@ from lowvar.core.drawing import FAINT, INK, SMALL, Axes, Picture, styled
 from lowvar.errors import unknown_name
 from lowvar_studies.reports.declarations import Figure, Frame
 from lowvar_studies.reports.drawing import charts
-from lowvar_studies.reports.drawing.rows import one_backend, part, problems, require
+from lowvar_studies.reports.drawing.rows import one_backend, part, problems
 from lowvar_studies.reports.drawing.style import Estimator, integrators
-from lowvar_studies.reports.integral.estimates import last_task
-from lowvar_studies.reports.integral.figures.common import RUN, by_sizes, title
+from lowvar_studies.reports.integral.estimates import ESTIMATES, last_task
+from lowvar_studies.reports.integral.figures.common import by_sizes, title
 
 OF = {
     "error": "error of the estimate",
@@ -40,8 +40,6 @@ def select(estimates: Frame, of: str | None = None) -> Frame:
     """
     if of is not None and of not in OF:
         raise unknown_name("quantity", of, OF)
-    needed = ("task", "m", "points", "repetition", "derived", "value", "error", "truth", "truth_error", "status")
-    require(estimates, (*RUN, *needed), "estimates")
     rows = one_backend(estimates)
     of = of or ("value" if last_task(rows)["derived"].astype(bool).all() else "error")
     failed = (rows["status"] != "ok") | ~np.isfinite(rows["error"])
@@ -50,7 +48,9 @@ def select(estimates: Frame, of: str | None = None) -> Frame:
         return last_task(rows)
     rows = rows[~rows["derived"].astype(bool)]
     summed = rows.assign(drawn=rows["drawn"].abs() ** {"absolute": 1, "squared": 2}[of])
-    summed = summed.groupby([*RUN, "points", "repetition", "of"], sort=False)["drawn"]
+    summed = summed.groupby(["problem", "method", "backend", "sizes", "points", "repetition", "of"], sort=False)[
+        "drawn"
+    ]
     return summed.agg(lambda errors: errors.sum(skipna=False)).reset_index()
 
 
@@ -230,7 +230,7 @@ def _by_size(ax: Axes, rows: Frame, look: Estimator, method: str, problem: Frame
 
 
 BOXES = Figure(
-    "boxes", "estimates", select, draw,
+    "boxes", ESTIMATES, select, draw,
     caption="Errors of the estimates over repetitions. Boxes and lines are quartiles and medians, whiskers extend from "
     "the 5 % to the 95 % quantile, and dots are single repetitions if these are few. The diamond is the mean error, "
     "which is the bias. With absolute errors, it is the absolute value of the bias: small if it lies left of its box. "

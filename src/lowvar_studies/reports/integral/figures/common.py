@@ -1,10 +1,8 @@
-"""Shared code of figures of integrals: rows of one task, and titles."""
+"""Shared code of figures of integrals: panels and their titles."""
 
 from __future__ import annotations
 
 from lowvar_studies.reports.declarations import Frame
-
-RUN = ("problem", "method", "backend", "sizes")  # columns that most figures read
 
 
 def by_sizes(rows: Frame) -> list[tuple[str, str]]:

@@ -9,10 +9,12 @@ from lowvar.core.drawing import FAINT, INK, SMALL, Axes, Picture, styled
 from lowvar_studies.reports.declarations import Figure, Frame
 from lowvar_studies.reports.drawing import charts
 from lowvar_studies.reports.drawing.charts import Lines
-from lowvar_studies.reports.drawing.rows import numbers, one_backend, positive, problems, require
+from lowvar_studies.reports.drawing.rows import numbers, one_backend, positive, problems, whole
 from lowvar_studies.reports.drawing.style import integrators
+from lowvar_studies.reports.integral import errors as tables
+from lowvar_studies.reports.integral import illustrations
 from lowvar_studies.reports.integral.estimates import last_task
-from lowvar_studies.reports.integral.figures.common import RUN, title
+from lowvar_studies.reports.integral.figures.common import title
 
 AXES = {"m": "points m of the task", "points": "points of all tasks"}
 _STEP = 1.045  # factor on the horizontal axis between methods at their only number of points
@@ -20,7 +22,6 @@ _STEP = 1.045  # factor on the horizontal axis between methods at their only num
 
 def select(errors: Frame) -> Frame:
     """Each problem's last task, with the horizontal axis in a column ``axis``: ``m``, unless several sizes share it."""
-    require(errors, (*RUN, "task", "m", "points", "mae", "mae_low", "mae_high", "failed", "truth_error"), "errors")
     rows = last_task(one_backend(errors))
     several = rows.groupby("problem")["sizes"].transform("nunique")
     own = rows.groupby("problem")["m"].transform("nunique") == several
@@ -81,18 +82,12 @@ def _floor(ax: Axes, truth_error: float) -> None:
 
 
 ERRORS = Figure(
-    "errors", "errors", select, draw,
+    "errors", tables.ERRORS, select, draw,
     caption="Mean absolute error of the estimates, over repetitions, against the number of points; bars are 95 % "
     "intervals. All methods share the points of a repetition. The dotted line is "
     "twice the error of the truth: smaller errors are indistinguishable from zero.",
     answer="mean absolute error of each method of integration against the number of points, with 95 % intervals.",
 )  # fmt: skip
-
-
-def select_seconds(seconds: Frame) -> Frame:
-    """Every method on one backend."""
-    require(seconds, (*RUN, "points", "seconds_per_repetition", "task", "mae", "mae_low", "mae_high"), "seconds")
-    return one_backend(seconds)
 
 
 @styled
@@ -135,7 +130,7 @@ def _worth(ax: Axes, rows: Frame, looks: dict) -> None:
 
 
 SECONDS = Figure(
-    "seconds", "seconds", select_seconds, draw_seconds,
+    "seconds", tables.SECONDS, one_backend, draw_seconds,
     caption="Left: time of a repetition against the number of points, without compilation, on the machine that made "
     "this report: the time of all repetitions, which are computed together, divided by their number; a single one "
     "would take longer. Right: mean absolute error against that time, with 95 % intervals; lower and further left is "
@@ -144,14 +139,8 @@ SECONDS = Figure(
 )  # fmt: skip
 
 
-def select_epochs(epochs: Frame) -> Frame:
-    """All rows."""
-    require(epochs, ("problem", "method", "part", "mae", "low", "high"), "epochs")
-    return epochs
-
-
 EPOCHS = Figure(
-    "epochs", "epochs", select_epochs,
+    "epochs", illustrations.EPOCHS, whole,
     Lines("percent", "mae", integrators, ("share of all epochs (%)", "mean absolute error"), ("low", "high"),
           visible=lambda rows: positive(rows.assign(percent=100 * rows["part"]), "mae"), empty="no finite error",
           style=charts.plain, run=False, height=3.0),

@@ -12,6 +12,7 @@ from lowvar_studies.reports.declarations import Figure, Frame
 from lowvar_studies.reports.drawing import charts
 from lowvar_studies.reports.drawing.rows import finite, part, whole
 from lowvar_studies.reports.drawing.style import integrators
+from lowvar_studies.reports.integral import illustrations as tables
 from lowvar_studies.reports.integral.figures.common import title
 
 _INTEGRAND, _DENSITY = "#B5B5B5", "#EFEFEF"
@@ -34,7 +35,7 @@ def draw_fits(rows: Frame) -> Picture:
     keys = [drawing.entry("integrand f", color=_INTEGRAND, lw=5)]
     keys += charts.entries(looks, charts.plain)
     keys.append(drawing.entry("sample", ls="", marker="o", ms=4, color=INK))
-    if "density" in rows and rows["density"].notna().any():
+    if rows["density"].notna().any():
         keys.append(drawing.patch("density of the target", color=_DENSITY))
     drawing.legend(fig, keys)
     return fig
@@ -53,7 +54,7 @@ def _fit(ax: Axes, rows: Frame, looks: dict) -> None:
     low, high = _fit_range(rows)
     room = 0.06 * (high - low)
     ax.set_ylim(low - room, high + room)
-    if "density" in f and f["density"].notna().any():
+    if f["density"].notna().any():
         height = f["density"] / f["density"].max() * 0.3 * (high - low + 2 * room)
         ax.fill_between(f["x"], low - room, low - room + height, color=_DENSITY, lw=0, zorder=0.5, label="density")
 
@@ -69,7 +70,7 @@ def _fit_range(rows: Frame) -> tuple[float, float]:
 
 
 FITS = Figure(
-    "fits", "fits", whole("fits", "problem", "task", "method", "x", "f", "fitted", "kind"), draw_fits,
+    "fits", tables.FITS, whole, draw_fits,
     caption="Integrands, the functions that methods fitted to them in the first repetition, and the sample points. The "
     "integral of a fitted function is known; that of its difference to the integrand, weighted by the density of the "
     "points (shaded), remains to be estimated.",
@@ -122,7 +123,7 @@ def _round_up(value: float) -> float:
 
 
 STEIN_KERNELS = Figure(
-    "stein_kernels", "kernels", whole("kernels", "kernel", "x", "y", "value"), draw_kernels,
+    "stein_kernels", tables.KERNELS, whole, draw_kernels,
     caption="The sum of all entries of three matrix-valued Stein kernels, 1' K0(x, y) 1, for a standard normal target "
     "and one of variance 1.25: red above zero, blue below. Every function in the span has mean zero under its target.",
     answer="matrix-valued Stein kernels, whose functions have mean zero.",
@@ -186,7 +187,7 @@ def _temperature(value: float) -> str:
 
 
 POWER_SCORES = Figure(
-    "power_scores", "scores", whole("scores", "target", "temperature", "x", "score"), draw_scores,
+    "power_scores", tables.SCORES, whole, draw_scores,
     caption="Scores of the power posteriors along the ladder of temperatures, from the prior to the posterior. If "
     "neighbours are similar, estimates at one temperature can borrow information from the next.",
     answer="scores of power posteriors along the ladder of temperatures.",
@@ -230,7 +231,7 @@ def _series(ax: Axes, rows: Frame) -> bool:
     ax.plot(time[seen], rows["observed"].to_numpy(float)[seen], ls="", marker="o", ms=5, color=INK, label="observed")
     ax.set_ylim(bottom=0 if (rows["low"] >= 0).all() else None)
     ax.margins(x=0.02)
-    tasks = rows["task"].fillna(False).astype(bool).to_numpy() if "task" in rows else np.zeros(len(rows), bool)
+    tasks = rows["task"].to_numpy(bool)
     if not tasks.any():
         return False
     ax.plot(time[tasks], rows["mean"].to_numpy(float)[tasks], ls="", marker="|", ms=11, mew=2, color=_TASK,
@@ -239,7 +240,7 @@ def _series(ax: Axes, rows: Frame) -> bool:
 
 
 PREDICTIVE = Figure(
-    "predictive", "predictive", whole("predictive", "series", "time", "mean", "low", "high", "observed"), draw_series,
+    "predictive", tables.PREDICTIVE, whole, draw_series,
     caption="Posterior mean and 95 % band of the observed series, from the samples of the first repetition, and the "
     "observations. Ticks mark the times at which the mean is an integral to estimate.",
     answer="observed series under the posterior.",

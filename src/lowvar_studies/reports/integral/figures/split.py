@@ -11,10 +11,11 @@ from lowvar.core import drawing
 from lowvar.core.drawing import FAINT, INK, SMALL, Axes, Picture, styled
 from lowvar_studies.reports.declarations import Figure, Frame
 from lowvar_studies.reports.drawing import charts
-from lowvar_studies.reports.drawing.rows import one_backend, require
+from lowvar_studies.reports.drawing.rows import one_backend
 from lowvar_studies.reports.drawing.style import integrators
+from lowvar_studies.reports.integral.errors import DECOMPOSITION
 from lowvar_studies.reports.integral.estimates import last_task
-from lowvar_studies.reports.integral.figures.common import RUN, by_sizes, title
+from lowvar_studies.reports.integral.figures.common import by_sizes, title
 
 PARTS = {"bias2": ("bias²", "#D55E00", "D"), "variance": ("variance", "#0072B2", "o")}
 _PLACE = {"bias2": -0.16, "variance": 0.16}  # of a dot in its row of height 1
@@ -24,8 +25,6 @@ _REACH = 1e-3  # relative to the smallest variance: smaller values are not drawn
 
 def select(decomposition: Frame) -> Frame:
     """The last task of each problem at its fewest and its most points."""
-    parts = [f"{name}{end}" for name in ("mse", "bias2", "variance") for end in ("", "_low", "_high")]
-    require(decomposition, (*RUN, "task", "points", *parts), "decomposition")
     rows = last_task(one_backend(decomposition))
     points = rows.groupby("problem")["points"]
     ends = (rows["points"] == points.transform("min")) | (rows["points"] == points.transform("max"))
@@ -127,7 +126,7 @@ def _interval(by: Frame, method: str, name: str) -> tuple[float, float, float]:
 
 
 SPLIT = Figure(
-    "split", "decomposition", select, draw,
+    "split", DECOMPOSITION, select, draw,
     caption="Mean squared error over repetitions, less the truth's error, split into squared bias and variance, with "
     "95 % intervals. An arrow in place of a dot starts at the upper limit of a bias that is indistinguishable from 0. "
     "The line is the variance of plain Monte Carlo from the same points. At the right: by which factor the mean "

@@ -10,10 +10,10 @@ from lowvar.errors import check_known
 from lowvar_studies.jobs.search.spec import TARGET
 from lowvar_studies.reports.declarations import Figure, Frame
 from lowvar_studies.reports.drawing import charts
-from lowvar_studies.reports.drawing.rows import by_hue, numbers, one_backend, problems, require
+from lowvar_studies.reports.drawing.rows import by_hue, numbers, one_backend, problems
 from lowvar_studies.reports.drawing.style import searchers
+from lowvar_studies.reports.search import progress as tables
 
-RUN = ("problem", "method", "backend")  # columns that all figures of searches read
 AXES = {"evaluations": "evaluations", "iteration": "iteration", "seconds": "seconds"}
 _LEAST = 2e-11  # smaller gaps are drawn at this value: runs end slightly below the target
 _RISE = 1e3  # lines leave the panel where gaps exceed this multiple of the start's
@@ -28,10 +28,7 @@ _END = {
 
 def select(curves: Frame, x: str = "evaluations") -> Frame:
     """Every method on one backend, if possible the same for all."""
-    quartiles = ("f_median", "f_low", "f_high")
-    check_known("axis", x, AXES)
-    needed = ("optimum", "budget", "evaluations", "iteration", "repetitions", "diverged", x)
-    require(curves, (*RUN, *needed, *quartiles), "curves")
+    check_known("axis", x, [one for one in AXES if one in curves])
     return one_backend(curves)
 
 
@@ -163,13 +160,13 @@ _ENDS = (
     "optimum is unknown, the figure shows the return."
 )
 CURVES = Figure(
-    "curves", "curves", select, draw,
+    "curves", tables.CURVES, select, draw,
     caption="Gap between f at the distribution's mean and the optimum against evaluations of f. " + _ENDS,
     answer="gap to the optimum against evaluations, median and quartiles over repetitions; if the optimum is unknown, "
     "the return.",
 )  # fmt: skip
 SECONDS = Figure(
-    "seconds", "seconds", select, draw,
+    "seconds", tables.SECONDS, select, draw,
     caption="Gap between f at the distribution's mean and the optimum against the wall time of one run on the machine "
     "that made this report, without compilation: the time of a job divided by the number of its runs. It computes them "
     "together (those of other libraries one after another), and a single run would take longer than that. " + _ENDS,

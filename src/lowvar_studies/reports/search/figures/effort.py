@@ -14,9 +14,9 @@ from lowvar.errors import UserError
 from lowvar_studies.jobs.search.spec import TARGET
 from lowvar_studies.reports.declarations import Figure, Frame
 from lowvar_studies.reports.drawing import charts
-from lowvar_studies.reports.drawing.rows import by_hue, log_slope, one_backend, problems, require
+from lowvar_studies.reports.drawing.rows import by_hue, log_slopes, one_backend, problems
 from lowvar_studies.reports.drawing.style import searchers
-from lowvar_studies.reports.search.figures.curves import RUN
+from lowvar_studies.reports.search import progress as tables
 from lowvar_studies.reports.search.gathering import solved
 
 _COLUMNS = 3
@@ -26,7 +26,6 @@ _EVALUATIONS = ("evaluations_median", "evaluations_low", "evaluations_high")
 
 def select(targets: Frame, target: float = TARGET) -> Frame:
     """The rows of one target of f at the mean."""
-    require(targets, (*RUN, "of", "target", "reached", "repetitions", "budget", *_EVALUATIONS), "targets")
     same = np.isclose(np.log10(targets["target"].to_numpy(float)), np.log10(target), rtol=0, atol=1e-3)
     rows = targets[same & (targets["of"] == "mean")]
     if not len(rows):
@@ -101,7 +100,7 @@ def _panel(ax: Axes, rows: Frame, looks: dict, ends: tuple[float, float]) -> Non
 
 
 EFFORT = Figure(
-    "effort", "targets", select, draw,
+    "effort", tables.TARGETS, select, draw,
     caption="Evaluations of f until f at the distribution's mean first met the target: medians over the repetitions "
     "with intervals of at least 95 %, and the number of repetitions that met it. An open triangle marks the budget if "
     "at most half of them did.",
@@ -118,18 +117,12 @@ def select_dims(targets: Frame, target: float = TARGET) -> Frame:
     dimension, over the dimensions with a finite median; NaN for fewer than two of them.
     """
     rows = select(targets, target)
-    require(rows, ("dim",), "targets")
     rows = rows.assign(function=rows["problem"].str.replace(_DIM, "", regex=True))
     several = rows.groupby("function")["dim"].transform("nunique") > 1
     rows = rows[several].sort_values("dim", kind="stable").reset_index(drop=True)
     if not len(rows):
         raise UserError("targets table: no function in several dimensions; name their problems function_dim")
-    slopes = {
-        key: log_slope(group["dim"], group["evaluations_median"])
-        for key, group in rows.groupby(["function", "method", "backend"], sort=False)
-    }
-    keys = zip(rows["function"], rows["method"], rows["backend"], strict=True)
-    return rows.assign(exponent=[slopes[key] for key in keys])
+    return rows.assign(exponent=log_slopes(rows, ["function", "method", "backend"], "dim", "evaluations_median"))
 
 
 @styled
@@ -167,7 +160,7 @@ def _against_dim(ax: Axes, rows: Frame, looks: dict) -> None:
 
 
 SCALING = Figure(
-    "scaling", "targets", select_dims, draw_dims,
+    "scaling", tables.TARGETS, select_dims, draw_dims,
     caption="Evaluations until f at the distribution's mean met the target, against the dimension: medians over the "
     "repetitions with intervals of at least 95 %, and exponents fitted by least squares. An open triangle marks the "
     "budget if at most half of the repetitions met the target; the fit excludes it.",

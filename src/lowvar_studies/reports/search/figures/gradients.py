@@ -11,8 +11,9 @@ from lowvar.core.drawing import INK, SMALL, Axes, Picture, styled
 from lowvar.errors import check_known
 from lowvar_studies.reports.declarations import Figure, Frame
 from lowvar_studies.reports.drawing import charts
-from lowvar_studies.reports.drawing.rows import part, problems, require
+from lowvar_studies.reports.drawing.rows import part, problems
 from lowvar_studies.reports.drawing.style import SCHEMES, Estimator
+from lowvar_studies.reports.search.gathering import DECOMPOSITION
 
 _BLOCKS = {"mu": "mean", "sigma": "scale"}
 _SPREADS = 3  # most standard deviations shown, as columns of panels
@@ -21,9 +22,6 @@ _PARTS = {"odd": "#332288", "even": "#DDCC77"}
 
 def select(decomposition: Frame, baseline: str | None = None) -> Frame:
     """The rows of one baseline (``mean`` if available, else the first) and of at most three standard deviations."""
-    needed = ("problem", "dim", "sigma", "population", "scheme", "baseline", "block", "source", "variance",
-              "to_iid", "to_iid_low", "to_iid_high")  # fmt: skip
-    require(decomposition, needed, "decomposition")
     known = list(decomposition["baseline"].drop_duplicates())
     chosen = baseline or ("mean" if "mean" in known else known[0])
     check_known("baseline", chosen, known, where="decomposition table")
@@ -142,7 +140,7 @@ def _composition(ax: Axes, rows: Frame, spreads: np.ndarray) -> None:
 
 
 GRADIENTS = Figure(
-    "gradients", "decomposition", select, draw,
+    "gradients", DECOMPOSITION, select, draw,
     caption="Variance of the search gradient by noise scheme, divided by that of as many iid points, against points "
     "per dimension: filled markers for the mean, open ones for the scale; bars are 95 % intervals. Right: shares of "
     "the variance with iid points from the odd and the even part of f around the mean mu of the search, "

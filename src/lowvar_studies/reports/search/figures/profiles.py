@@ -10,14 +10,13 @@ from lowvar.core import drawing
 from lowvar.core.drawing import FAINT, Axes, Picture, styled
 from lowvar_studies.reports.declarations import Figure, Frame
 from lowvar_studies.reports.drawing import charts
-from lowvar_studies.reports.drawing.rows import by_hue, numbers, one_backend, problems, require
+from lowvar_studies.reports.drawing.rows import by_hue, numbers, one_backend, problems
 from lowvar_studies.reports.drawing.style import searchers
-from lowvar_studies.reports.search.figures.curves import RUN
+from lowvar_studies.reports.search import progress as tables
 
 
 def select(profiles: Frame, of: str = "mean") -> Frame:
     """The rows for f at the mean or for the best point, every method on one backend."""
-    require(profiles, (*RUN, "of", "evaluations_per_dim", "share", "targets", "budget_per_dim"), "profiles")
     return one_backend(profiles[profiles["of"] == of])
 
 
@@ -67,14 +66,14 @@ def _panel(ax: Axes, rows: Frame, looks: dict) -> None:
 
 
 PROFILES = Figure(
-    "profiles", "profiles", select, draw,
+    "profiles", tables.PROFILES, select, draw,
     caption="Share of targets (gaps from 10^2 to 10^-8, in every repetition) met against evaluations per dimension, as "
     "in COCO but without simulated restarts. The first panel pools all problems. A line ends at its budget; targets "
     "missed by then count as not met.",
     answer="share of targets met against evaluations per dimension.",
 )  # fmt: skip
 GROUPS = Figure(
-    "groups", "groups", select, draw,
+    "groups", tables.GROUPS, select, draw,
     caption="Share of targets (gaps from 10^2 to 10^-8, in every repetition) met by the best evaluated point against "
     "evaluations per dimension, as in COCO but without simulated restarts: all problems, and groups of them. A line "
     "ends at its budget; targets missed by then count as not met.",

@@ -8,10 +8,9 @@ from lowvar.core import drawing
 from lowvar.core.drawing import FAINT, INK, Axes, Picture, styled
 from lowvar_studies.reports.declarations import Figure, Frame
 from lowvar_studies.reports.drawing import charts
-from lowvar_studies.reports.drawing.rows import by_hue, log_slope, one_backend, part, positive, require
+from lowvar_studies.reports.drawing.rows import by_hue, log_slopes, one_backend, part, positive
 from lowvar_studies.reports.drawing.style import searchers
-from lowvar_studies.reports.search.figures.curves import RUN
-from lowvar_studies.reports.search.rates import fits
+from lowvar_studies.reports.search.rates import REGRET, fits
 
 _OF = {"average": "average of all generations", "last": "last generation"}
 _MARKS = 6  # markers on a line
@@ -19,14 +18,9 @@ _MARKS = 6  # markers on a line
 
 def select(regret: Frame) -> Frame:
     """All errors, with ``slope``: of the log of the mean error against log generations, over the fitted ones."""
-    require(regret, (*RUN, "of", "iteration", "gap_mean", "gap_low", "gap_high", "fitted"), "regret")
     rows = one_backend(regret)
-    slopes = {
-        key: log_slope(group["iteration"], group["gap_mean"])
-        for key, group in rows[rows["fitted"]].groupby(["problem", "method", "of"], sort=False)
-    }
-    keys = zip(rows["problem"], rows["method"], rows["of"], strict=True)
-    return rows.assign(slope=[slopes.get(key, np.nan) for key in keys])
+    fitted = rows.assign(gap_mean=rows["gap_mean"].where(rows["fitted"]))
+    return rows.assign(slope=log_slopes(fitted, ["problem", "method", "of"], "iteration", "gap_mean"))
 
 
 @styled
@@ -72,7 +66,7 @@ def _panel(ax: Axes, rows: Frame, looks: dict, bound: bool) -> None:
 
 
 RATES = Figure(
-    "rates", "regret", select, draw,
+    "rates", REGRET, select, draw,
     caption="Gap of f at the distribution's mean, averaged over all generations so far (the error of the theorems) and "
     "at the last generation: means over the repetitions with 95 % intervals, and exponents fitted by least squares "
     "from the vertical line on. The dotted line has the theorems' rate of the average, log T / T.",

@@ -12,13 +12,12 @@ from lowvar.core.drawing import FAINT, INK, Axes, Picture, styled
 from lowvar.errors import check_known
 from lowvar_studies.reports.declarations import Figure, Frame
 from lowvar_studies.reports.drawing import charts
-from lowvar_studies.reports.drawing.rows import backends, in_order, numbers, require
+from lowvar_studies.reports.drawing.rows import backends, in_order, numbers
 from lowvar_studies.reports.drawing.style import estimators
+from lowvar_studies.reports.variational import convergence as tables
 from lowvar_studies.reports.variational.figures.times import WARMED, warmed
 from lowvar_studies.reports.variational.gathering import looks_at
 
-COLUMNS = ("problem", "method", "backend", "step_size", "gap_mean", "gap_low", "gap_high", "elbo_mean", "elbo_low",
-           "elbo_high", "repetitions", "diverged")  # fmt: skip
 AXES = {
     "passes": "passes over the data",
     "iteration": "iteration",
@@ -51,8 +50,7 @@ def select(convergence: Frame, x: str = "passes") -> Frame:
     A method that diverged at every step size keeps the last row of its smallest one, so that the figure names it.
     Against seconds, lines skip the warm-up.
     """
-    check_known("axis", x, AXES)
-    require(convergence, (*COLUMNS, "envelope", "epoch", x), "convergence")
+    check_known("axis", x, [one for one in AXES if one in convergence])
     runs = [convergence[name] for name in ("problem", "method", "backend")]
     if x == "seconds":  # of a job, divided by its runs
         sizes = convergence["step_size"].groupby(runs, dropna=False).transform("nunique")
@@ -154,7 +152,7 @@ def _elbo_ticks(ceiling: float, least: float, most: float) -> list[float]:
 def lost(rows: Frame) -> Frame:
     """Mask of the rows whose step size has no mean because repetitions diverged."""
     lines = [rows[name] for name in ("problem", "method", "backend", "step_size")]
-    finite = np.isfinite(rows["gap_mean"]) | np.isfinite(rows.get("elbo_mean", np.nan))
+    finite = np.isfinite(rows["gap_mean"]) | np.isfinite(rows["elbo_mean"])
     diverged = (rows["diverged"] > 0) & ~finite
     return diverged.groupby(lines, dropna=False).transform("any")
 
@@ -171,7 +169,6 @@ def why_empty(rows: Frame) -> str:
 
 def select_ends(convergence: Frame) -> Frame:
     """The last row of every method and step size; a run that ends worse than at its start counts as diverged."""
-    require(convergence, (*COLUMNS, "iteration"), "convergence")
     keys = ["problem", "method", "backend", "step_size"]
     iterations = convergence.groupby(keys, dropna=False)["iteration"]
     rows = convergence.loc[iterations.idxmax()].sort_index().reset_index(drop=True)
@@ -275,33 +272,33 @@ _RETROSPECT = (
     "distance to a value slightly above the best."
 )
 CONVERGENCE = Figure(
-    "convergence", "convergence", select, draw,
+    "convergence", tables.CONVERGENCE, select, draw,
     caption="Gap to the optimum against passes over the data: gradients and Hessian-vector products of single rows, "
     "divided by the number of rows. " + _RETROSPECT,
     answer="gap to the optimum (or ELBO, where the optimum is unknown) against passes over the data, each method at "
     "its best step size.",
 )  # fmt: skip
 ITERATIONS = Figure(
-    "iterations", "convergence", select, draw,
+    "iterations", tables.CONVERGENCE, select, draw,
     caption="Gap to the optimum against iterations. " + _RETROSPECT,
     options={"x": "iteration"},
 )  # fmt: skip
 WORK = Figure(
-    "work", "convergence", select, draw,
+    "work", tables.CONVERGENCE, select, draw,
     caption="Gap to the optimum against gradient evaluations of single rows, counting all particles. A particle costs "
     "two evaluations in estimators that compare two steps. " + _RETROSPECT,
     when=looks_at(),
     options={"x": "oracles"},
 )  # fmt: skip
 SECONDS = Figure(
-    "seconds", "seconds", select, draw,
+    "seconds", tables.SECONDS, select, draw,
     caption="Gap to the optimum against the wall time of one run on the machine that made this report, without "
     "compilation: the time of a job divided by the number of its runs (all step sizes and repetitions), which it "
     "computes together (`runs`). A single run would take longer than that. " + _RETROSPECT + WARMED,
     options={"x": "seconds"},
 )  # fmt: skip
 STEPS = Figure(
-    "steps", "convergence", select_ends, draw_ends,
+    "steps", tables.CONVERGENCE, select_ends, draw_ends,
     caption="Gap between the final ELBO and the optimum against step size: geometric means over the repetitions with "
     "95 % intervals. Where the optimum is unknown: the mean final ELBO, on an axis that is logarithmic in the distance "
     "to a value slightly above the best. A cross marks a step size at which all runs diverged or ended worse than at "

@@ -10,11 +10,11 @@ from lowvar.errors import UserError
 from lowvar.vi.plots import SOURCES, shares
 from lowvar_studies.reports.declarations import Figure, Frame
 from lowvar_studies.reports.drawing import charts
-from lowvar_studies.reports.drawing.rows import numbers, part, positive, problems, require
+from lowvar_studies.reports.drawing.rows import numbers, part, positive, problems
 from lowvar_studies.reports.drawing.style import SCHEMES, Estimator, block_label, estimators
+from lowvar_studies.reports.variational import variances as tables
 from lowvar_studies.reports.variational.gathering import first_setting
 
-_COLUMNS = ("problem", "method", "block", "source", "variance", "low", "high")
 BLOCKS = ("all", "mu")
 FLOORS = {
     "subsampling": ("$V_n$", "$V_n$: naive, subsampling", (0, (1, 1))),
@@ -27,7 +27,6 @@ _FLOOR = 1e-4  # smaller ratios are drawn at this value
 
 def select_shares(decomposition: Frame) -> Frame:
     """Every estimator at the last moment of the run, over all parameters."""
-    require(decomposition, (*_COLUMNS, "end", "share", "share_low", "share_high"), "decomposition")
     decomposition = first_setting(decomposition)
     rows = decomposition[decomposition["end"].eq(True) & (decomposition["block"] == "all")]
     if not len(rows):
@@ -41,7 +40,7 @@ def draw_shares(rows: Frame) -> Picture:
 
 
 SHARES = Figure(
-    "shares", "decomposition", select_shares, draw_shares,
+    "shares", tables.DECOMPOSITION, select_shares, draw_shares,
     caption="Variance of each gradient estimator by source: subsampling of the data, Monte Carlo noise, and their "
     "interaction. All are measured at the end of one run, that of the leader (the experiment's "
     "`decomposition.leader`). Left: shares. Right: total and parts. Whiskers are 95 % intervals.",
@@ -59,7 +58,6 @@ def _along(decomposition: Frame) -> Frame:
 
 def totals(decomposition: Frame) -> Frame:
     """Totals of every estimator, and the floors: the subsampling and Monte Carlo parts of naive's variance."""
-    require(decomposition, (*_COLUMNS, "iteration"), "decomposition")
     rows = _along(decomposition)
     floor = (rows["method"] == "naive") & rows["source"].isin(list(FLOORS))
     rows = rows[rows["block"].isin(BLOCKS) & ((rows["source"] == "total") | floor)]
@@ -112,7 +110,7 @@ def _totals(ax: Axes, rows: Frame, looks: dict) -> None:
 
 
 ALONG = Figure(
-    "along", "decomposition", totals, draw_totals,
+    "along", tables.DECOMPOSITION, totals, draw_totals,
     caption="Variance of each estimator along one run, that of the leader: the experiment's `decomposition.leader`, "
     "at whose parameters all estimators are measured. Bands, or with more than three methods bars side by side, are "
     "95 % intervals. Dotted: V_n, the variance from subsampling alone, and V_eps, that from Monte Carlo noise alone. "
@@ -125,7 +123,6 @@ def sources(decomposition: Frame) -> Frame:
 
     The other method is ``joint`` if measured, else the one with the smallest variance at the end.
     """
-    require(decomposition, (*_COLUMNS, "iteration", "end"), "decomposition")
     rows = part(_along(decomposition), block="all")
     if not (rows["method"] == "naive").any():
         raise UserError("decomposition table: no method 'naive', whose variance the figure splits")
@@ -167,7 +164,7 @@ def draw_sources(rows: Frame) -> Picture:
 
 
 SPLIT_ALONG = Figure(
-    "split_along", "decomposition", sources, draw_sources,
+    "split_along", tables.DECOMPOSITION, sources, draw_sources,
     caption="Variance of the naive estimator along the run of the leader (the experiment's `decomposition.leader`), "
     "split into subsampling, Monte Carlo noise and their interaction, and the total variance of joint. Where joint was "
     "not measured, the method with the smallest variance at the end takes its place. Bands are 95 % intervals.",
@@ -176,9 +173,6 @@ SPLIT_ALONG = Figure(
 
 def select_schemes(schemes: Frame) -> Frame:
     """Total variances over all parameters for all noise schemes except iid."""
-    needed = ("problem", "noise", "particles", "method", "block", "source", "variance",
-              "to_iid", "to_iid_low", "to_iid_high")  # fmt: skip
-    require(schemes, needed, "schemes")
     rows = schemes[(schemes["block"] == "all") & (schemes["source"] == "total") & (schemes["noise"] != "iid")]
     if not len(rows):
         raise UserError("schemes table: only iid noise, so there is nothing to compare")
@@ -226,7 +220,7 @@ def _schemes(ax: Axes, rows: Frame, methods: list[str], noises: list[str]) -> No
 
 
 BY_SCHEME = Figure(
-    "schemes", "schemes", select_schemes, draw_schemes,
+    "schemes", tables.SCHEMES, select_schemes, draw_schemes,
     caption="Variance of each estimator with antithetic, orthogonal and randomised quasi-Monte Carlo particles, "
     "divided by that with as many iid particles on the same data rows, at the end of one run, that of the leader (the "
     "experiment's `decomposition.leader`). Bars are 95 % intervals. Left of the line, the scheme reduces the variance.",

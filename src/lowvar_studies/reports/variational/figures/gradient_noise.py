@@ -10,12 +10,11 @@ from lowvar.errors import UserError
 from lowvar_studies.reports.declarations import Figure, Frame
 from lowvar_studies.reports.drawing import charts
 from lowvar_studies.reports.drawing.charts import Lines
-from lowvar_studies.reports.drawing.rows import in_order, numbers, one_backend, part, positive, problems, require
+from lowvar_studies.reports.drawing.rows import in_order, numbers, one_backend, part, positive, problems
 from lowvar_studies.reports.drawing.style import Estimator, estimators
+from lowvar_studies.reports.variational.diagnostics import DIAGNOSTICS
 from lowvar_studies.reports.variational.gathering import looks_at
 
-DIAGNOSTICS = ("problem", "method", "backend", "step_size", "best", "epoch", "iteration", "quantity", "mean", "low",
-               "high", "diverged")  # fmt: skip
 ERRORS = ("squared_error", "variance")
 RATIOS = ("snr_true", "snr_conditional")
 _TOGETHER = 5  # most methods whose true and conditional lines share a panel
@@ -27,9 +26,8 @@ def measured(diagnostics: Frame, *quantities: str) -> Frame:
     """The rows of some quantities, each method in one backend.
 
     Raises:
-        UserError: a column is missing, or none of the quantities was measured.
+        UserError: none of the quantities was measured.
     """
-    require(diagnostics, DIAGNOSTICS, "diagnostics")
     rows = diagnostics[diagnostics["quantity"].isin(quantities)]
     if not len(rows):
         raise UserError(f"diagnostics table: {' and '.join(quantities)} were not measured in any run")
@@ -118,7 +116,7 @@ def draw_errors(rows: Frame) -> Picture:
 
 
 VARIANCE = Figure(
-    "variance", "diagnostics", lambda diagnostics: at_best(diagnostics, *ERRORS), draw_errors,
+    "variance", DIAGNOSTICS, lambda diagnostics: at_best(diagnostics, *ERRORS), draw_errors,
     caption="Errors of the gradients along the runs, each method at its best step size. Solid lines: the true squared "
     "error, the expected squared distance to the exact gradient. Dashed lines: the conditional variance given the "
     "past. Without carryover the two coincide; with carryover, the conditional variance excludes the carried error. "
@@ -137,7 +135,7 @@ def draw_ratios(rows: Frame) -> Picture:
 
 
 SNR = Figure(
-    "snr", "diagnostics", lambda diagnostics: at_best(diagnostics, *RATIOS), draw_ratios,
+    "snr", DIAGNOSTICS, lambda diagnostics: at_best(diagnostics, *RATIOS), draw_ratios,
     caption="Signal-to-noise ratio of the gradients along the runs, each method at its best step size: the squared "
     "norm of the gradient over the standard deviation of its estimate, as defined by Fujisawa and Sato. Solid lines: "
     "the true ratio, from arithmetic means over the repetitions of the exact gradient's squared norm and of the true "
@@ -155,7 +153,7 @@ def _whole_numbers(ax: Axes, rows: Frame, drawn: Frame, looks: dict) -> None:
 
 
 POINTS = Figure(
-    "particles", "diagnostics", lambda diagnostics: at_best(diagnostics, "particles"),
+    "particles", DIAGNOSTICS, lambda diagnostics: at_best(diagnostics, "particles"),
     Lines("iteration", "mean", estimators, ("iteration", "particles of the next step"), ("low", "high"), markers=8,
           visible=lambda rows: positive(rows, "mean"), empty=why_empty, finish=_whole_numbers),
     caption="Particles of the next step along the runs, each method at its best step size: means over the "

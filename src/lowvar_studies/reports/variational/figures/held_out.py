@@ -11,8 +11,9 @@ from lowvar.errors import check_known
 from lowvar_studies.reports.declarations import Figure, Frame
 from lowvar_studies.reports.drawing import charts
 from lowvar_studies.reports.drawing.charts import Lines
-from lowvar_studies.reports.drawing.rows import one_backend, problems, require
+from lowvar_studies.reports.drawing.rows import one_backend, problems
 from lowvar_studies.reports.drawing.style import estimators
+from lowvar_studies.reports.variational.diagnostics import DIAGNOSTICS, FRACTIONS
 from lowvar_studies.reports.variational.figures.gradient_noise import (
     at_best,
     best_or_smallest,
@@ -65,14 +66,14 @@ def draw_rates(rows: Frame) -> Picture:
 
 
 TEST = Figure(
-    "test", "diagnostics", select, ALONG,
+    "test", DIAGNOSTICS, select, ALONG,
     caption="Log-likelihood of held-out rows, per row, along the runs, each method at its best step size: means over "
     "the repetitions, bands are 95 % intervals. A note names the methods that end below the panel, and those whose "
     "band leaves it at the top.",
     when=looks_at("test"),
 )  # fmt: skip
 RATES = Figure(
-    "rates", "diagnostics", select, draw_rates,
+    "rates", DIAGNOSTICS, select, draw_rates,
     caption="Log-likelihood of held-out rows, per row, along the runs of one problem, a panel for each initial step "
     "size: means over the repetitions, bands are 95 % intervals.",
     when=looks_at("rates"),
@@ -82,8 +83,6 @@ RATES = Figure(
 
 def select_ends(fractions: Frame) -> Frame:
     """The end of each method at its best step size."""
-    columns = ("task", "problem", "method", "backend", "best", "rows", "fraction", "mean", "low", "high", "diverged")
-    require(fractions, columns, "fractions")
     rows = one_backend(fractions)
     rows = rows[best_or_smallest(rows)]
     return rows.sort_values(["task", "method", "fraction"], kind="stable").reset_index(drop=True)
@@ -111,7 +110,7 @@ def _fractions(ax: Axes, rows: Frame, drawn: Frame, looks: dict) -> None:
 
 
 SIZES = Figure(
-    "sizes", "fractions", select_ends,
+    "sizes", FRACTIONS, select_ends,
     Lines("percent", "mean", estimators, ("training rows used (%)", _WORDS), ("low", "high"), panel="task", log="",
           title=lambda task: task.replace("_", " "), mark="bars", visible=_percent, fit=False,
           empty="all runs diverged", finish=_fractions, height=3.1),

@@ -9,18 +9,12 @@ import numpy as np
 from lowvar.core import drawing
 from lowvar.core.drawing import FAINT, INK, SMALL, Axes, Picture, styled
 from lowvar_studies.reports.declarations import Figure, Frame
-from lowvar_studies.reports.drawing.rows import one_backend, problems, require
+from lowvar_studies.reports.drawing.rows import one_backend, problems
+from lowvar_studies.reports.variational import selection as tables
 
 _LEAST, _MOST = 0.1, 1e3  # ends of the colour scale, nats below the best
 _ROW = 0.27  # height of a cell, inches
 _NARROW = 0.34  # width of a cell below which three digits do not fit, inches
-
-
-def select(sensitivity: Frame) -> Frame:
-    """All rows of one backend."""
-    columns = ("problem", "method", "backend", "step_size", "beta", "r", "below", "elbo_mean", "elbo_low", "elbo_high")
-    require(sensitivity, columns, "sensitivity")
-    return one_backend(sensitivity)
 
 
 @styled
@@ -100,7 +94,7 @@ def _short(below: float) -> str:
 
 
 SENSITIVITY = Figure(
-    "sensitivity", "sensitivity", select, draw,
+    "sensitivity", tables.SENSITIVITY, one_backend, draw,
     caption="Drop of the mean final ELBO below the problem's best, in nats, for each initial step size, factor β and "
     "period r of the step schedule. Frames mark settings whose 95 % interval overlaps that of the best, crosses mark "
     "settings with a diverged repetition; blank cells were not run.",

@@ -7,8 +7,9 @@ import numpy as np
 from lowvar.errors import UserError
 from lowvar_studies.reports.declarations import Figure, Frame
 from lowvar_studies.reports.drawing.charts import Lines
-from lowvar_studies.reports.drawing.rows import one_backend, require
+from lowvar_studies.reports.drawing.rows import one_backend
 from lowvar_studies.reports.drawing.style import estimators
+from lowvar_studies.reports.variational.convergence import SECONDS
 from lowvar_studies.reports.variational.gathering import looks_at
 
 _COLUMNS = ["problem", "method", "backend", "epoch", "iteration", "seconds"]
@@ -33,7 +34,6 @@ def warmed(rows: Frame) -> Frame:
 
 def select(seconds: Frame) -> Frame:
     """Each method's times after the warm-up, equal for all its step sizes."""
-    require(seconds, _COLUMNS, "seconds")
     rows = one_backend(seconds)[_COLUMNS]
     rows = warmed(rows[np.isfinite(rows["seconds"])]).drop_duplicates(["problem", "method", "epoch"])
     if not len(rows):
@@ -42,7 +42,7 @@ def select(seconds: Frame) -> Frame:
 
 
 COST = Figure(
-    "cost", "seconds", select,
+    "cost", SECONDS, select,
     Lines("iteration", "seconds", estimators, ("iteration", "seconds of a job / its runs"), markers=8,
           empty="not timed", visible=lambda rows: rows[(rows["seconds"] > 0) & (rows["iteration"] > 0)]),
     caption="Elapsed time of one run against its iterations, without compilation, on the machine that made this "
