@@ -100,26 +100,21 @@ def chains(sampler, target, repetitions, draws, dim):
     return Samples((x,) * 4, (scores,) * 4, values, shared=True, chain=True)
 
 
-def covered(method, sampler, target, repetitions, draws, dim):
-    """Of each integrand: how many of the intervals contain its mean, and the gain over Monte Carlo's error."""
+def report(method, sampler, target, repetitions, draws, dim):
+    """The upper ends of the 95 % intervals of the coverages, for each integrand; all of it is printed."""
     samples = chains(sampler, target, repetitions, draws, dim)
     found = METHODS[method]().integrate(samples, np.arange(repetitions))
     off = np.abs(found.value - MEANS[target])
     # what is integrated without error is off by rounding, at most
     inside = (off <= np.maximum(found.half, 1e-12)).sum(axis=0)
     plain = np.stack([values.mean(axis=1) for values in samples.values], axis=1) - MEANS[target]
-    return inside, np.sqrt((plain**2).mean(0) / np.maximum((off**2).mean(0), 1e-28))
-
-
-def report(method, sampler, target, repetitions, draws, dim):
-    """The upper ends of the 95 % intervals of the coverages; all of it is printed."""
-    inside, gains = covered(method, sampler, target, repetitions, draws, dim)
+    errors = np.sqrt((off**2).mean(0) / (plain**2).mean(0))
     highs = []
-    for name, hits, gain in zip(INTEGRANDS, inside, gains, strict=True):
+    for name, hits, error in zip(INTEGRANDS, inside, errors, strict=True):
         interval = scipy.stats.binomtest(int(hits), repetitions).proportion_ci()
         print(
             f"{sampler.__name__:15} {target.__name__:7} {method:25} {name:12} coverage {hits / repetitions:.3f} "
-            f"[{interval.low:.3f}, {interval.high:.3f}]  error / Monte Carlo's {1 / gain:.2g}"
+            f"[{interval.low:.3f}, {interval.high:.3f}]  error / Monte Carlo's {error:.2g}"
         )
         highs.append(interval.high)
     return np.array(highs)
@@ -136,10 +131,7 @@ def test_intervals_along_chains(method, sampler, target):
 
 @pytest.mark.long
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize(
-    ("sampler", "target"),
-    [(autoregression, normal), (metropolis, normal), (metropolis, skew), (nuts, normal), (nuts, skew)],
-)
+@pytest.mark.parametrize(("sampler", "target"), [(autoregression, normal), (metropolis, normal), (metropolis, skew)])
 def test_intervals_along_long_chains(method, sampler, target):
     repetitions = 40 if method == "auto" else 300
     assert (report(method, sampler, target, repetitions, 250, 3) > LEAST).all()
