@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from searched import quiet
 
-from lowvar.errors import UserError
 from lowvar.search.solvers.box import Box
 from lowvar.search.solvers.integers import Margin
 
@@ -36,30 +35,6 @@ def test_a_search_does_not_stall_on_integers(seed):
     assert kept.status == "target"
     assert (kept.x[INTEGERS] == 3).all()
     assert quiet(rounded, starts(seed), 1.0, **settings).status != "target"
-
-
-@pytest.mark.long
-def test_it_needs_no_more_evaluations_than_cma_es_with_margin():
-    """Hamano et al.'s own, of the package ``cmaes``, on an ellipsoid with five integers."""
-    cmaes = pytest.importorskip("cmaes")
-    scale = 10.0 ** (3 * np.arange(DIM) / (DIM - 1))
-
-    def f(x):
-        return float(scale @ x**2)
-
-    ours, theirs = [], []
-    for seed in range(3):
-        result = quiet(f, starts(seed), 1.0, budget=20_000, target=1e-10, seed=seed, integers=INTEGERS)
-        ours.append(result.nfev if result.success else np.inf)
-        bounds, count, best = np.tile([-20.0, 20.0], (DIM, 1)), 0, np.inf
-        peer = cmaes.CMAwM(starts(seed), 1.0, bounds, np.where(INTEGERS, 1.0, 0.0), seed=seed)
-        while count < 20_000 and best > 1e-10:
-            told = [(pair[1], f(pair[0])) for pair in (peer.ask() for _ in range(peer.population_size))]
-            count, best = count + len(told), min(best, *(value for _, value in told))
-            peer.tell(told)
-        theirs.append(count if best <= 1e-10 else np.inf)
-    assert np.isfinite(ours).all()
-    assert np.median(ours) < 1.3 * np.median(theirs), (ours, theirs)
 
 
 @pytest.mark.parametrize("method", ["fast_ingo", pytest.param("ingo", marks=pytest.mark.long)])
@@ -128,26 +103,6 @@ def test_the_margin_is_kept_and_nothing_else_is_changed():
     assert min(ndtr(-below), ndtr(-above)) == pytest.approx(0.5 / 30, rel=1e-9)
     assert mean[1:].tolist() == [-1.0, 0.4]
     assert scale[1:] == pytest.approx([3.0, 1e-6])
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"integers": [5]}, "integers: there is no coordinate 5: they are 0 to 2"),
-        ({"integers": [0.5]}, "give the indices of coordinates, 3 booleans, or True for all"),
-        ({"integers": [True, False]}, "give the indices of coordinates, 3 booleans"),
-        ({"integers": [0], "method": "pycma"}, "pycma would stall where its points are rounded"),
-        ({"integers": [0], "bounds": (0.2, 0.8), "x0": [0.5] * 3}, "coordinate 0 .* no whole number lies between them"),
-        ({"integers": [0], "bounds": (0, 5), "x0": [9, 1, 1]}, "coordinate 0 is 9, not between 0 and 5"),
-        ({"integers": [0], "domain": "binary", "x0": None, "dim": 3, "sigma0": None}, "are whole numbers already"),
-    ],
-)
-def test_one_sentence_for_a_mistake(options, message):
-    if options.get("method") == "pycma":
-        pytest.importorskip("cma")
-    settings = {"x0": np.ones(3), "sigma0": 0.5, "budget": 1000, **options}
-    with pytest.raises(UserError, match=message):
-        quiet(lambda x: float(x @ x), **settings)
 
 
 def test_huge_and_tiny_values_are_searched_without_a_warning():
