@@ -167,7 +167,7 @@ def test_command_line(tmp_path, monkeypatch, capsys):
     assert "exact_scores" not in capsys.readouterr().out
     np.savez("apart.npz", samples_0=X, samples_1=X[:20], scores_0=-X, scores_1=-X[:20], values_0=X[:, 0],
              values_1=X[:20, 1])  # fmt: skip
-    assert main(["integrate", "apart.npz", "--method", "control_functional"]) == 0
+    assert main(["integrate", "apart.npz", "--method", "zero_variance"]) == 0
     np.savez("half.npz", samples=X, scores=-X)
     np.savez("odd.npz", samples=X, scores=-X, values=X[:, 0], weights=X[:, 0])
     (tmp_path / "text.npz").write_text("no")

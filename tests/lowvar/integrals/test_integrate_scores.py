@@ -89,7 +89,7 @@ def test_many_integrals_are_not_noted_for_their_number():
     """The means of 200 coordinates are independent: beyond 3 standard errors is one in two such calls by chance."""
     noted = 0
     for seed in range(10):
-        x = np.random.default_rng(seed).normal(size=(1000, 200))
+        x = np.random.default_rng(seed).normal(size=(400, 200))
         found = lowvar.integrate(x, -x, x, "zero_variance", order=1, exact_scores=True, polynomial=True)
         noted += any("standard errors of Monte Carlo" in note for note in found.notes)
     assert noted <= 1

@@ -74,15 +74,6 @@ def test_values_that_are_not_finite(bad):
     assert evaluate.evaluations == 3
 
 
-def test_a_batched_function_that_raises_loses_all_points():
-    with pytest.raises(UserError, match=r"ZeroDivisionError: .*at 3 of 3 points") as caught:
-        evaluator(lambda x: 1 / 0, batched=True)(POINTS)
-    assert isinstance(caught.value.__cause__, ZeroDivisionError)
-    marking = evaluator(lambda x: 1 / 0, errors="mark", batched=True)
-    assert np.isnan(marking(POINTS)).all()
-    assert (marking.failures, marking.best_at) == (3, None)
-
-
 @pytest.mark.parametrize("workers", [1, 2])
 def test_one_point_that_raises_loses_no_other(workers):
     def brittle(x):

@@ -64,12 +64,6 @@ def test_a_problem_brings_domain_and_start():
             quiet(problem, budget=100, **told)
 
 
-def test_backends_agree():
-    one, other = (quiet(ellipsoid, X0, 0.5, "ingo", budget=280, backend=name) for name in ("jax", "torch"))
-    np.testing.assert_allclose(one.x, other.x, rtol=1e-10, atol=1e-12)
-    np.testing.assert_allclose(one.trace, other.trace, rtol=1e-9)
-
-
 def test_batches_and_workers_give_the_same():
     one = quiet(sphere, X0, 0.5, budget=200)
     batched = quiet(lambda x: (x[:, None, :] @ x[:, :, None])[:, 0, 0], X0, 0.5, budget=200, batched=True)
@@ -244,12 +238,6 @@ def test_options_have_names_of_their_own(method):
     skip_without_packages(method)
     taken = {*inspect.signature(lowvar.minimize).parameters, *inspect.signature(lowvar.Searcher).parameters}
     assert not (set(SEARCH.options_of(method)) - {"population"}) & taken
-
-
-def test_every_method_is_in_the_readme(repository):
-    rows = [line for line in (repository / "README.md").read_text().splitlines() if line.startswith("| `")]
-    for name in SEARCH.own:
-        assert any(f"`{name}`" in row for row in rows), name
 
 
 @pytest.mark.long
