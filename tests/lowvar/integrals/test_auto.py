@@ -5,6 +5,7 @@ import functools
 import numpy as np
 import pytest
 import scipy.stats
+from samples_of_normal import autoregression, fewest
 
 from lowvar.integrals.auto import auto
 from lowvar.integrals.base import Samples
@@ -40,10 +41,8 @@ def student(rng, m):
     return x, -6 * x / (5 + x**2)
 
 
-def autoregression(rng, m, keep=0.7):
-    x = rng.normal(size=(m, 2))
-    for i in range(1, m):
-        x[i] = keep * x[i - 1] + np.sqrt(1 - keep**2) * x[i]
+def chain(rng, m):
+    x = autoregression(rng, m, 2, keep=0.7)
     return x, -x
 
 
@@ -66,8 +65,7 @@ def gaussian(mean, precision, keep=0.0):
     """Independent points of a normal, or an autoregression along them."""
 
     def draw(rng, m):
-        x, _ = autoregression(rng, m, keep)
-        x = mean + x[:, :1] / precision**0.5
+        x = mean + autoregression(rng, m, 1, keep=keep) / precision**0.5
         return x, -(x - mean) * precision
 
     return draw
@@ -77,6 +75,7 @@ PRECISIONS = np.array([1.0, 2.5, 12.0])
 MEANS = (PRECISIONS - 1) / PRECISIONS
 LADDER = np.exp(-2 / PRECISIONS) * np.cos(2 * MEANS)
 CHAIN = {"chain": True}
+STUDENT = scipy.stats.t(5).expect(lambda z: 1 / (1 + z * z))
 # one sampler, or one for each task; integrand; truth
 PEAK = (np.exp(-0.5 / 5) / np.sqrt(5)) ** 2  # of exp(-2 |x - 1/2|^2) under N(0, I), d = 2
 # one sampler, or one for each task; integrand; truth; options
@@ -86,12 +85,12 @@ CASES = {
     "funnel, its neck": (each(funnel), lambda x: x[..., 0] ** 2, 9.0, {}),
     "funnel, heavy": (each(funnel), lambda x: np.abs(x[..., 1]), np.sqrt(2 / np.pi) * np.exp(9 / 8), {}),
     "t(5), variance": (each(student), lambda x: x[..., 0] ** 2, 5 / 3, {}),
-    "t(5), smooth": (each(student), lambda x: 1 / (1 + x[..., 0] ** 2), scipy.stats.t(5).expect(lambda z: 1 / (1 + z * z)), {}),
+    "t(5), smooth": (each(student), lambda x: 1 / (1 + x[..., 0] ** 2), STUDENT, {}),
     "normal, peak": (each(normal(2)), lambda x: np.exp(-2 * ((x - 0.5) ** 2).sum(-1)), PEAK, {}),
     "normal, kink": (each(normal(1)), lambda x: np.abs(x[..., 0]), np.sqrt(2 / np.pi), {}),
     "normal, jump": (each(normal(5)), lambda x: 1.0 * (x.sum(-1) > 1), scipy.stats.norm.sf(1 / np.sqrt(5)), {}),
-    "chain, smooth": (each(autoregression), lambda x: x[..., 0] ** 2 + np.sin(x[..., 1]), 1.0, CHAIN),
-    "chain, a jump": (each(autoregression), lambda x: 1.0 * (x[..., 0] > 1), scipy.stats.norm.sf(1), CHAIN),
+    "chain, smooth": (each(chain), lambda x: x[..., 0] ** 2 + np.sin(x[..., 1]), 1.0, CHAIN),
+    "chain, a jump": (each(chain), lambda x: 1.0 * (x[..., 0] > 1), scipy.stats.norm.sf(1), CHAIN),
     "ladder": (
         tuple(each(gaussian(*of)) for of in zip(MEANS, PRECISIONS, strict=True)),
         lambda x: np.cos(2 * x[..., 0]), LADDER, {},
@@ -128,11 +127,6 @@ def measured(case, m):
         "plain": plain,
         "choices": dict(zip(*np.unique(found.info["choice"], return_counts=True), strict=True)),
     }
-
-
-def fewest(number, share):
-    """Intervals that cover at least, of so many, if they do with this probability."""
-    return scipy.stats.binom.ppf(0.005, number, share)
 
 
 QUICK = ("t(5), variance", 50)  # what make test has
@@ -197,7 +191,7 @@ def test_wrong_scores_give_monte_carlo_or_are_too_little_wrong_to_tell():
 
 
 def test_a_chain_that_is_not_called_one_is_noticed():
-    x = np.stack([autoregression(np.random.default_rng(r), 300, 0.9)[0] for r in range(2)])
+    x = autoregression(np.random.default_rng(0), 2, 300, 2, keep=0.9)
     found = auto().integrate(Samples((x,), (-x,), (1.0 * (x[..., 0] > 0),), shared=True), np.zeros(2, int))
     assert found.flags["like_a_chain"].all()
     assert (found.half[:, 0] > 2 * 1.96 * 0.5 / np.sqrt(300)).all()  # of independent points

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import scipy.special
 import scipy.stats
+from samples_of_normal import autoregression
 
 from lowvar.integrals.auto import auto
 from lowvar.integrals.base import Samples
@@ -35,12 +36,8 @@ def start(target, rng, shape):
     return z if target is normal else np.log(rng.gamma(2.0, size=shape))
 
 
-def autoregression(target, rng, repetitions, draws, dim, keep=0.9):
-    x = np.empty((repetitions, CHAINS, draws, dim))
-    x[:, :, 0] = rng.normal(size=(repetitions, CHAINS, dim))
-    for j in range(1, draws):
-        x[:, :, j] = keep * x[:, :, j - 1] + np.sqrt(1 - keep**2) * rng.normal(size=(repetitions, CHAINS, dim))
-    return x
+def autoregressive(target, rng, repetitions, draws, dim):
+    return autoregression(rng, repetitions, CHAINS, draws, dim, keep=0.9)
 
 
 def metropolis(target, rng, repetitions, draws, dim, thin=2):
@@ -124,14 +121,16 @@ LEAST = 0.92  # what the interval of a coverage must reach
 
 
 @pytest.mark.parametrize("method", ["monte_carlo", "zero_variance 1", "zero_variance 2, 5 folds"])
-@pytest.mark.parametrize(("sampler", "target"), [(autoregression, normal), (metropolis, skew)])
+@pytest.mark.parametrize(("sampler", "target"), [(autoregressive, normal), (metropolis, skew)])
 def test_intervals_along_chains(method, sampler, target):
     assert (report(method, sampler, target, 100, 150, 2) > LEAST).all()
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize(("sampler", "target"), [(autoregression, normal), (metropolis, normal), (metropolis, skew)])
+@pytest.mark.parametrize(
+    ("sampler", "target"), [(autoregressive, normal), (metropolis, normal), (metropolis, skew), (nuts, normal)]
+)
 def test_intervals_along_long_chains(method, sampler, target):
     repetitions = 40 if method == "auto" else 300
     assert (report(method, sampler, target, repetitions, 250, 3) > LEAST).all()

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import scipy.stats
+from samples_of_normal import autoregression
 
 from lowvar.integrals.base import Samples, make
 from lowvar.integrals.cross_fitting import cross_fit, cross_fitted, fold_of
@@ -73,9 +74,7 @@ def test_what_carries_a_variance():
 def test_chains_are_told_from_independent_points():
     rng = np.random.default_rng(9)
     independent = rng.normal(size=(200, 100, 4))
-    chain = independent.copy()
-    for i in range(1, 100):
-        chain[:, i] = 0.8 * chain[:, i - 1] + 0.6 * chain[:, i]
+    chain = autoregression(rng, 200, 100, 4, keep=0.8)
     assert np.mean([stride(one) > 0 for one in independent]) <= 0.01
     assert np.mean([stride(one) == 1 for one in chain]) >= 0.8
     walkers = chain[:10].transpose(1, 0, 2).reshape(-1, 4)  # ten chains whose states lie between each other
@@ -91,6 +90,10 @@ def test_kernels_around_some_of_the_points():
         found = make("sparse_control_functional", {"inducing": inducing}).integrate(samples(x, y), np.zeros(2, int))
         assert np.abs(found.value - exact).max() < share * plain
         np.testing.assert_allclose(found.fitted(0, x, -x), y, atol=0.05)
+    noisy = y + 0.3 * np.random.default_rng(11).normal(size=y.shape)
+    found = make("sparse_control_functional", {}).integrate(samples(x, noisy), np.zeros(2, int))
+    assert (np.abs(found.value - exact) < 5 * found.standard_error).all()
+    assert (found.standard_error > 0.8 * 0.3 / np.sqrt(300)).all()
 
 
 def test_scores_of_any_size_have_a_kernel_matrix():

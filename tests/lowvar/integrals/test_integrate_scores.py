@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from samples_of_normal import normal
+from samples_of_normal import autoregression, normal
 
 import lowvar
 from lowvar.integrals.inputs import doubt
@@ -18,19 +18,12 @@ def scaled(rng, factor):
     return x, -factor * x
 
 
-def along_a_chain(rng):
-    x = rng.normal(size=(400, 2))
-    for i in range(1, 400):
-        x[i] = 0.9 * x[i - 1] + np.sqrt(1 - 0.81) * x[i]
-    return x, -x
-
-
 @pytest.mark.parametrize(
     ("draw", "chain", "least", "most"),
     [
         (gamma_logarithms, False, 0, 5),
         (lambda rng: scaled(rng, 1.0), False, 0, 5),
-        (along_a_chain, True, 0, 8),
+        (lambda rng: ((x := autoregression(rng, 400, 2, keep=0.9)), -x), True, 0, 8),
         (lambda rng: scaled(rng, 1.3), False, 20, 100),
         (lambda rng: scaled(rng, 2.0), False, 95, 100),
         (lambda rng: gamma_logarithms(rng, 1), False, 90, 100),  # no Jacobian

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.signal
 import scipy.stats
-from samples_of_normal import normal
+from samples_of_normal import fewest, normal
 
 import lowvar
 from lowvar.integrals.base import Samples, make
@@ -13,11 +13,6 @@ from lowvar.integrals.monte_carlo import average, beyond, heavy_tail
 
 KNOWN = {"exact_scores": True, "polynomial": True}
 norm = scipy.stats.norm
-
-
-def fewest(number, share=0.9):
-    """Intervals that cover at least, of so many, if they do with this probability."""
-    return scipy.stats.binom.ppf(0.005, number, share)
 
 
 LOGISTIC, STUDENT = scipy.stats.logistic, scipy.stats.t(8)

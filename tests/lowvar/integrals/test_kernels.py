@@ -79,7 +79,8 @@ def test_derivatives_are_those_of_autodiff(case, dim, lead):
     for found, order in ((k.stein, 1), (k.stein2, 2)):
         close(found(params, x, y, lx, ly), by_autodiff(value, order, bool(lead))(params, x, y, lx, ly))
     if lead:  # shared points, parameters of each repetition
-        close(k.stein(params, x[0], y, lx[0], ly)[1], k.stein({n: v[1] for n, v in params.items()}, x[0], y[1], lx[0], ly[1]))  # fmt: skip
+        second = {n: v[1] for n, v in params.items()}
+        close(k.stein(params, x[0], y, lx[0], ly)[1], k.stein(second, x[0], y[1], lx[0], ly[1]))
 
 
 @pytest.mark.parametrize("case", ["squared exponential", "one lengthscale", "alpha learnt"])

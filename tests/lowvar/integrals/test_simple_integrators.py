@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import scipy.stats
 import torch
+from samples_of_normal import autoregression
 from simple_samples import SMOOTH, normal, run, smooth
 from torch.func import grad, hessian, vmap
 
@@ -19,18 +20,9 @@ from lowvar.integrals.regression import (
 from lowvar.integrals.zero_variance import monomials, stein_features, zero_variance
 
 
-def autoregressive(repetitions, m, rho, seed=0):
-    """Stationary chains with N(0, 1) marginals, ``(R, m)``."""
-    rng = np.random.default_rng(seed)
-    z = rng.standard_normal((repetitions, m))
-    for j in range(1, m):
-        z[:, j] = rho * z[:, j - 1] + np.sqrt(1 - rho**2) * z[:, j]
-    return z
-
-
 def test_effective_sizes_of_autoregressive_chains():
     for rho in (0.8, 0.0, -0.5):
-        found = effective_size(autoregressive(200, 2000, rho)) / 2000
+        found = effective_size(autoregression(np.random.default_rng(0), 200, 2000, keep=rho, axis=1)) / 2000
         exact = (1 - rho) / (1 + rho)
         assert abs(np.median(found) / exact - 1) < 0.1, (rho, np.median(found))
     np.testing.assert_array_equal(effective_size(np.full((2, 9), 0.1)), [9.0, 9.0])
@@ -49,7 +41,7 @@ def test_monte_carlo():
 
 def test_monte_carlo_along_a_chain():
     """test_chain_coverage.py has how often its intervals cover."""
-    z = autoregressive(200, 400, 0.8)
+    z = autoregression(np.random.default_rng(0), 200, 400, keep=0.8, axis=1)
     samples = Samples((z[..., None],), (-z[..., None],), (z,), chain=True)
     found, blind = run(monte_carlo(), samples), run(monte_carlo(correlated=False), samples)
     assert (found.standard_error > 2 * blind.standard_error).mean() > 0.95
@@ -172,7 +164,7 @@ def test_features_that_span_a_constant_give_no_estimate():
 
 
 def test_long_run_least_squares():
-    x = autoregressive(2, 50, 0.5)[..., None]
+    x = autoregression(np.random.default_rng(0), 2, 50, 1, keep=0.5)
     features = stein_features(monomials(1, 2), x, -x)
     y, lags = np.exp(x), 4
     fit = regress_long_run(features, y, lags)
@@ -212,7 +204,7 @@ def test_long_run_least_squares():
 
 def test_the_variance_along_a_chain_is_worth_half_of_the_error():
     """Log-normal target: the score has components that the chain forgets at different rates."""
-    z = autoregressive(1000, 1000, -0.8, seed=4)
+    z = autoregression(np.random.default_rng(4), 1000, 1000, keep=-0.8, axis=1)
     x = np.exp(0.7 * z)
     scores = -(1 + z / 0.7) / x
     samples = Samples((x[..., None],), (scores[..., None],), (x,), chain=True)

@@ -1,7 +1,7 @@
 """Scores of Stan models: ``bridgestan.StanModel`` as it is installed, over a model behind its C interface.
 
-BridgeStan downloads Stan's sources when it first compiles a ``.stan`` file, so the library that ``StanModel`` loads here
-is ``by_hand.c``: the object, its conversions and its errors are BridgeStan's own. Where Stan's sources and a compiler
+BridgeStan downloads Stan's sources when it first compiles a ``.stan`` file, so the library that ``StanModel`` loads
+here is ``by_hand.c``: the object, its conversions and its errors are BridgeStan's own. Where Stan's sources and a compiler
 are there, or ``LOWVAR_STAN_LIBRARY`` names the library of ``transforms.stan``, the long test has Stan itself.
 """
 
