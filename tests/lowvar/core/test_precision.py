@@ -101,8 +101,7 @@ def test_a_doubtful_rounding_is_a_note():
     assert any("'t'" in note for note in fit.notes)
 
 
-@pytest.mark.parametrize("kind", [list, np.array])
-def test_integers_stay_exact_and_are_noted(kind):
+def test_integers_stay_exact_and_are_noted():
     """In the difference of two integers nothing is lost; with a float, as ``t - 1.7e9``, they are rounded."""
     start, since = 1_700_000_000, np.arange(300)
 
@@ -112,7 +111,7 @@ def test_integers_stay_exact_and_are_noted(kind):
             numpyro.sample("y", dist.Normal(slope * (t[i] - start), 0.3), obs=y[i])
 
     with jax.enable_x64(False), pytest.warns(UserWarning, match="'t'"):
-        problem = lowvar.fit(whole, {"t": kind((start + since).tolist()), "y": 0.1 * since}, **QUICK).problem
+        problem = lowvar.fit(whole, {"t": start + since, "y": 0.1 * since}, **QUICK).problem
     values = problem.log_likelihood(jnp.array([0.1]), jnp.arange(300))
     np.testing.assert_allclose(values, values[0], rtol=1e-4)
 

@@ -298,3 +298,9 @@ def test_points_keep_their_digits_between_wide_bounds(bound):
     points = np.array([[1.3, -0.7], [2**-40, 1e5]])
     for bounds in ((-bound, bound), (-bound, None), (None, bound)):
         np.testing.assert_array_equal(Box(bounds, 2, 0.5).inside(points), points)
+
+
+def test_every_method_is_in_the_readme(repository):
+    rows = [line for line in (repository / "README.md").read_text().splitlines() if line.startswith("| `")]
+    for name in SEARCH.own:
+        assert any(f"`{name}`" in row for row in rows), name
