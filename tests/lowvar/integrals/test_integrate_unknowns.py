@@ -103,7 +103,7 @@ WRONG = {
 @pytest.mark.parametrize("case", WRONG)
 def test_intervals_cover_with_scores_that_are_a_little_wrong(case, m):
     draws, f, truth, order = WRONG[case]
-    covered, plain, repetitions = 0, 0, 60
+    covered, plain, repetitions = 0, 0, 40
     for seed in range(repetitions):
         x, scores = draws(np.random.default_rng((m, seed)), m)
         found = lowvar.integrate(x, scores, f(x), "zero_variance", order=order)
