@@ -52,7 +52,7 @@ def test_antithetic_pairs():
     [
         (lambda: reshuffled(5, 6), "batch size 6"),
         (lambda: iid(5, 0), "batch size 0"),
-        (lambda: antithetic(3), "antithetic particles 3"),
+        (lambda: antithetic(3), "num_particles 3"),
         (lambda: independent(0), "particles 0"),
     ],
 )
