@@ -12,7 +12,7 @@ from lowvar.errors import UserError
 from lowvar.search.problem import Domain
 from lowvar.search.solvers import SEARCH
 from lowvar.search.solvers.base import generation
-from lowvar.testing.searches import SearchContract, asked, assert_close, domain, made
+from lowvar.testing.searches import SearchContract, assert_close, domain, first_generation, search_of
 
 JAX = backends.get("jax")
 NAMES = sorted(name for name in VALUES if not SEARCH.about(name).packages)  # without peers
@@ -123,8 +123,8 @@ def test_categorical_needs_choices():
 
 def test_ranks_make_runs_of_increasing_functions_equal():
     """``exp`` of the values; and ties share their weights, in whatever order they come."""
-    solver = made("ingo_cma")
-    state, noise, points, tell = asked("ingo_cma")
+    solver = search_of("ingo_cma")
+    state, noise, points, tell = first_generation("ingo_cma")
     found = jnp.asarray(np.random.default_rng(0).normal(size=solver.evaluations))
     assert_close(tell(state, noise, points, found), tell(state, noise, points, jnp.exp(3 * found)), 1e-14)
     order = np.roll(np.arange(solver.evaluations), 5)
