@@ -23,7 +23,7 @@ NUMERIC := $(addprefix tests/lowvar/, core vi integrals search) \
 	$(addprefix tests/lowvar_studies/, models functions integrals integrators peers reports) \
 	tests/lowvar/test_formulas.py \
 	$(addprefix tests/project/, test_results_without_times.py test_trust.py test_worked_examples.py)
-ESTIMATORS := $(addprefix tests/lowvar/integrals/, test_auto.py test_auto_coverage.py test_bfgs.py test_chain_coverage.py test_cross_fitting.py test_exact_integrators.py test_integral_objectives.py test_kernels.py test_simple_integrators.py) \
+ESTIMATORS := $(addprefix tests/lowvar/integrals/, test_auto.py test_bfgs.py test_chain_coverage.py test_cross_fitting.py test_exact_integrators.py test_kernels.py test_simple_integrators.py) \
 	tests/lowvar/vi/test_gradient_extras.py \
 	$(addprefix tests/lowvar_studies/integrators/, test_functions_of_all_tasks.py test_paper_integrators.py test_task_relation.py)
 

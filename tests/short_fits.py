@@ -39,7 +39,7 @@ def assert_equal(one, other):
         np.testing.assert_array_equal(one.params[name], other.params[name])
     assert one.elbo.equals(other.elbo)
     assert (one.run.num_steps, one.run.epochs[1]) == (other.run.num_steps, other.run.epochs[1])
-    states = [jax.tree.leaves(jax.tree.map(_numbers, fit.run.kept[fit.run.epochs[1]])) for fit in (one, other)]
+    states = [jax.tree.leaves(jax.tree.map(_numbers, fit.run.copies[fit.run.epochs[1]])) for fit in (one, other)]
     for a, b in zip(*states, strict=True):
         np.testing.assert_array_equal(a, b)
 

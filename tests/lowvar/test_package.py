@@ -52,19 +52,6 @@ def test_the_specs_load_nothing_heavy(repository):
     assert loaded(f"{code}for file in {files}: load_experiment(file, 'quick')") == set()
 
 
-@pytest.mark.long
-def test_a_jax_run_does_not_import_torch(tmp_path, repository):
-    experiment = repository / "workflow/experiments/quickstart.yaml"
-    data, out = tmp_path / "breast_cancer-minmax.npz", tmp_path / "run"
-    prepare = f"prepare breast_cancer --raw {tmp_path} --out {data}"
-    run = f"run {experiment} --scale smoke --problem breast_cancer --method joint --data {data} --out {out}"
-    code = f"from lowvar.cli import main\nassert main({prepare.split()}) == 0\nassert main({run.split()}) == 0"
-    modules = loaded(code)
-    assert "jax" in modules
-    assert "torch" not in modules
-    assert (out / "trace.parquet").is_file()
-
-
 def test_the_version_is_the_package_s():
     from importlib.metadata import version
 
@@ -114,10 +101,24 @@ def test_a_missing_package_is_named_by_the_call_that_needs_it(call, package, ext
 
 def test_every_extra_that_a_text_names_exists(repository):
     extras = tomllib.loads((repository / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    texts = [*(repository / "src").rglob("*.py"), *repository.glob("docs/*.md"), repository / "README.md"]
-    named = {name for path in texts for found in re.findall(r"lowvar\[([\w,]+)\]", path.read_text())
-             for name in found.split(",")}  # fmt: skip
-    named |= {name for path in texts for name in re.findall(r"\(extra\s+`(\w+)`\)", path.read_text())}
+    paths = [*(repository / "src").rglob("*.py"), *repository.glob("docs/*.md"), repository / "README.md"]
+    texts = "\n".join(path.read_text() for path in paths)
+    named = {name for found in re.findall(r"lowvar\[([\w,]+)\]", texts) for name in found.split(",")}
+    named |= set(re.findall(r"\(extra\s+`(\w+)`\)", texts))
     assert "plot" in named
     assert named <= set(extras)
     assert [one.split(">")[0] for one in extras["plot"]] == ["matplotlib"]  # for `fit.plot()`, and no more
+
+
+def test_the_oldest_versions_that_are_tested_are_the_lower_bounds(repository):
+    project = tomllib.loads((repository / "pyproject.toml").read_text())["project"]
+    extras = [rows for name, rows in project["optional-dependencies"].items() if name != "gpu"]
+    rows = [row for group in (project["dependencies"], *extras) for row in group if not row.startswith("lowvar")]
+    bounds = dict(re.fullmatch(r"([\w.-]+)(?:\[\w+\])?>=([\d.]+)", row).groups() for row in rows)
+    pins = (repository / "constraints-oldest.txt").read_text().splitlines()
+    oldest = dict(line.split("==") for line in pins if "==" in line and not line.startswith("#"))
+
+    def released(versions):
+        return {name: ([*map(int, re.findall(r"\d+", text)), 0, 0, 0])[:4] for name, text in versions.items()}
+
+    assert released(bounds) == released(oldest)

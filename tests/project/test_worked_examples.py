@@ -67,9 +67,9 @@ def test_example_of_a_search_keeps_the_contract(worked, promise):
 
 @of_search
 def test_example_of_a_search_sees_ranks_alone(worked):
-    from lowvar.testing.searches import arrays, asked, values
+    from lowvar.testing.searches import arrays, first_generation, values
 
-    before, noise, points, tell = asked(worked)
+    before, noise, points, tell = first_generation(worked)
     found = values(worked)(points)
     for one, other in zip(arrays(tell(before, noise, points, found)),
                           arrays(tell(before, noise, points, jax.numpy.log(found))), strict=True):  # fmt: skip

@@ -340,12 +340,12 @@ def complete(
 
     record = Record(runs.measure, runs.stops, runs.finished)
     hooks: list[Hook] = [record, *([Progress(progress)] if progress else [])]
-    begun = None
+    saved = None
     with contextlib.closing(runs):
         if checkpoint is not None:
             hooks.append(saving := Checkpoint(checkpoint, mark, every, runs, record))
-            begun = saving.read()
-        state, at = begun or (runs.init(), None)
+            saved = saving.read()
+        state, at = saved or (runs.init(), None)
         state, _ = run(runs.advance, state, runs.stops, hooks, at)
     stacked, seconds = record.stacked(), np.array(record.laps)
     timing = pd.DataFrame({**runs.work(record.at), "seconds": seconds, "seconds_per_run": seconds / runs.runs})

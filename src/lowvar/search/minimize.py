@@ -442,7 +442,7 @@ class Run:
         if self.iteration == 1 and len(finite) > 1:
             self.first = average(finite), deviation(finite, 1) / math.sqrt(len(finite))
         rests = self.rest.values(finite)
-        reached, stopped = self._reached(), self._call_back(points, values)
+        reached, stopped = self._at_target(), self._call_back(points, values)
         self.middle = median(finite) if len(finite) else np.nan
         if self.iteration in self.stops:
             self._measure()
@@ -473,7 +473,7 @@ class Run:
         self.middle = median(finite) if len(finite) else np.nan
         if self.iteration in self.stops:
             self._measure()
-        reached, stopped = self._reached(), self._call_back(points, values)
+        reached, stopped = self._at_target(), self._call_back(points, values)
         return reached or stopped
 
     @property
@@ -481,7 +481,7 @@ class Run:
         """Whether ``f`` showed no noise so far; the first generation shows it."""
         return not self.noise.known and (self.iteration > 0 or not self.noise.asked)
 
-    def _reached(self) -> tuple[Status, str] | None:
+    def _at_target(self) -> tuple[Status, str] | None:
         if self.target is not None and self.evaluator.best <= self.target:
             assert self.evaluator.best_at is not None
             if not self.noise.known and not self.noise.lucky(

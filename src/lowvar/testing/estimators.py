@@ -45,7 +45,7 @@ def flops(function, *args):
     return operations(jax.jit(function).lower(*args).compile())
 
 
-def made_for(name, batches):
+def costly_cases(name, batches):
     """The estimator on each of the costly problems that it supports."""
     factory = GRADIENT.get(name)
     try:
@@ -162,7 +162,7 @@ class EstimatorContract:
     def test_declared_oracles_are_what_it_computes(self, name, points, draw):
         """Floating-point operations of an estimate are those of the declared oracle calls."""
         batches = draw(96, 32)
-        for make, estimator in made_for(name, batches):
+        for make, estimator in costly_cases(name, batches):
             declared, w = estimator.properties, params(dim=16)
             noise = jax.tree.map(
                 lambda leaf: leaf[0], epoch_noise(estimator.problem, batches, 0, gaussian=independent(points))
@@ -180,7 +180,7 @@ class EstimatorContract:
 
     def test_declared_full_passes_and_table(self, name):
         for batches in (reshuffled(96, 32), iid(96, 32)):
-            for make, estimator in made_for(name, batches):
+            for make, estimator in costly_cases(name, batches):
                 p, declared, w = estimator.problem, estimator.properties, params(dim=16)
                 state = estimator.init(w)
                 full, _ = unit(make, 96)

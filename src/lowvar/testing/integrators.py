@@ -20,7 +20,7 @@ SHORT = {
 }
 
 
-def built(name):
+def integrator_of(name):
     return make(name, SHORT.get(name, {}))
 
 
@@ -42,7 +42,7 @@ def seeds(samples):
 def of_draws(name):
     """The integrator's results on ``draws()``, with which several tests compare."""
     samples = draws()
-    return built(name).integrate(samples, seeds(samples))
+    return integrator_of(name).integrate(samples, seeds(samples))
 
 
 # Batched with other repetitions, linear algebra rounds differently on some processors; a search for hyper-parameters
@@ -92,7 +92,7 @@ class IntegratorContract:
         return self.method
 
     def test_shapes_and_flags(self, name):
-        assert built(name).name == label(name)
+        assert integrator_of(name).name == label(name)
         result = of_draws(name)
         assert result.value.shape == result.standard_error.shape == (3, 2)
         assert result.condition.shape == (3,)
@@ -105,14 +105,14 @@ class IntegratorContract:
             assert result.fitted(1, x, -x).shape == (3, 5)
 
     def test_repeats_itself_and_draws_only_if_it_says_so(self, name):
-        samples, integrator = draws(), built(name)
+        samples, integrator = draws(), integrator_of(name)
         first = of_draws(name)
-        assert np.array_equal(first.value, built(name).integrate(samples, seeds(samples)).value)
+        assert np.array_equal(first.value, integrator_of(name).integrate(samples, seeds(samples)).value)
         other = integrator.integrate(samples, 100 + seeds(samples))
         assert np.array_equal(first.value, other.value) != integrator.properties.random
 
     def test_repetitions_do_not_know_of_each_other(self, name):
-        samples, integrator = draws(), built(name)
+        samples, integrator = draws(), integrator_of(name)
         together = of_draws(name)
         for r in range(3):
             alone = integrator.integrate(samples.repetition(slice(r, r + 1)), seeds(samples)[r : r + 1]).value
@@ -122,7 +122,7 @@ class IntegratorContract:
         assert (apart > 10 * ROUNDING * together.standard_error[1:]).any() or name == "auto"
 
     def test_uses_scores_only_if_it_says_so(self, name):
-        samples, integrator = draws(), built(name)
+        samples, integrator = draws(), integrator_of(name)
         other = Samples(samples.points, tuple(np.zeros_like(s) for s in samples.scores), samples.values)
         same = np.array_equal(of_draws(name).value, integrator.integrate(other, seeds(other)).value)
         assert same != integrator.properties.scores
@@ -130,7 +130,7 @@ class IntegratorContract:
     def test_transfers_between_tasks_only_if_it_says_so(self, name):
         if name == "auto":
             pytest.skip("it transfers if it chooses a method that does")
-        samples, integrator = draws(), built(name)
+        samples, integrator = draws(), integrator_of(name)
         changed = Samples(samples.points, samples.scores, (np.cos(3 * samples.values[0]), samples.values[1]))
         before = of_draws(name)
         after = integrator.integrate(changed, seeds(samples)).value[:, 1]
@@ -141,7 +141,7 @@ class IntegratorContract:
             assert (moved < ROUNDING * before.standard_error[:, 1]).all()
 
     def test_constants_are_integrated_exactly(self, name):
-        integrator = built(name)
+        integrator = integrator_of(name)
         if integrator.properties.exact_on == "nothing":
             pytest.skip("declares exactness on no functions")
         samples = draws(values=lambda t, x: np.full_like(x, 3.0 - t))
@@ -149,7 +149,7 @@ class IntegratorContract:
         np.testing.assert_allclose(value, [[3.0, 2.0]] * 3, atol=1e-6)
 
     def test_what_control_variates_span_is_integrated_exactly(self, name):
-        integrator = built(name)
+        integrator = integrator_of(name)
         if integrator.properties.exact_on != "span":
             pytest.skip("does not declare it")
         samples = draws(tasks=1, values=lambda t, x: 2 + 3 * x - 0.5 * (x**2 - 1))
@@ -158,13 +158,13 @@ class IntegratorContract:
         assert np.abs(result - 2).max() < 1e-4 * np.abs(plain - 2).max()
 
     def test_the_fewest_points_suffice(self, name):
-        fewest = built(name).properties.fewest
+        fewest = integrator_of(name).properties.fewest
         samples = draws(m=fewest)
-        assert np.isfinite(built(name).integrate(samples, seeds(samples)).value).all()
+        assert np.isfinite(integrator_of(name).integrate(samples, seeds(samples)).value).all()
 
     def test_mean_and_spread_over_repetitions(self, name):
         samples = draws(repetitions=60, m=24, seed=3)
-        error = built(name).integrate(samples, seeds(samples)).value - np.array([1.0, 1.5])
+        error = integrator_of(name).integrate(samples, seeds(samples)).value - np.array([1.0, 1.5])
         plain = np.stack([v.mean(axis=1) for v in samples.values], axis=1) - np.array([1.0, 1.5])
         spread = error.std(axis=0, ddof=1) / np.sqrt(60)
         # fitted to the same points, control variates have a bias, which vanishes faster than the spread of a mean
@@ -177,7 +177,7 @@ class IntegratorContract:
     @pytest.mark.parametrize("form", FORMS)
     def test_takes_samples_of_every_form(self, name, form):
         samples = FORMS[form]()
-        result = built(name).integrate(samples, seeds(samples))
+        result = integrator_of(name).integrate(samples, seeds(samples))
         assert result.value.shape == (3, samples.tasks)
         assert np.isfinite(result.value).all()
         assert (result.standard_error > 0).all() or name == "neural" or not np.isfinite(result.standard_error).all()
@@ -189,6 +189,6 @@ class IntegratorContract:
             x = rng.normal(size=(1, m, 1))
             values = np.sin(frequency * x[..., 0])
             samples = Samples((x, x + 0.1), (-x, -x - 0.1), (values, values**2))
-            info = built(name).integrate(samples, np.arange(1)).info
+            info = integrator_of(name).integrate(samples, np.arange(1)).info
             forms.add(tuple(sorted((key, np.shape(array)[1:]) for key, array in info.items())))
         assert len(forms) == 1, forms

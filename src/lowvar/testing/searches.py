@@ -39,7 +39,7 @@ def array_library(name):
 
 
 @cache
-def made(name, backend=None):
+def search_of(name, backend=None):
     return SEARCH.get(name)(backends.get(backend) if backend else array_library(name), domain(name))
 
 
@@ -47,7 +47,7 @@ def compiled_by_jax(name):
     """The search in JAX, or a skip."""
     if "jax" not in supported(name):
         pytest.skip(f"{label(name)} does not run in JAX, which compiles the loop of this test")
-    return made(name, "jax")
+    return search_of(name, "jax")
 
 
 def start(name):
@@ -88,7 +88,7 @@ def loop(name):
 
 
 @cache
-def asked(name):
+def first_generation(name):
     """A start, noise and points of its first generation, and the compiled tell and measures."""
     solver = compiled_by_jax(name)
 
@@ -135,12 +135,12 @@ class SearchContract:
         for part in ("Args:", "Raises:", "References:"):
             assert text.count(part) == 1, part
         assert all(f"{p}: " in text for p in parameters)
-        solver = made(name)
+        solver = search_of(name)
         assert (solver.name, solver.domain) == (label(name), domain(name))
 
     def test_shapes_and_dtypes(self, name):
-        solver = made(name)
-        state, noise, points, tell = asked(name)
+        solver = search_of(name)
+        state, noise, points, tell = first_generation(name)
         assert points.shape == (solver.evaluations, DIM)
         assert points.dtype == (jnp.float64 if domain(name).kind == "real" else jnp.int32)
         after, mean, spread = tell(state, noise, points, jnp.arange(float(solver.evaluations)))
@@ -166,7 +166,7 @@ class SearchContract:
         key = named_key(3, "contract", "noise")
         state, (points, found) = loop(name)[0](key)
         assert float(jnp.mean(found[-1])) < float(jnp.mean(found[0])), "it learns nothing"
-        searches = {b: CompiledSearch(made(name, b), start(name), 0.5, key) for b in supported(name)}
+        searches = {b: CompiledSearch(search_of(name, b), start(name), 0.5, key) for b in supported(name)}
         for backend, search in searches.items():
             for t in range(50):
                 asked = search.propose()
@@ -178,11 +178,11 @@ class SearchContract:
             for one, other in zip(jax.tree.leaves(state), after, strict=True):
                 np.testing.assert_allclose(other, one, rtol=1e-10, atol=1e-10, err_msg=backend)
             assert search.spread == pytest.approx(searches["jax"].spread, rel=1e-9)
-        np.testing.assert_allclose(searches["jax"].mean, made(name).mean(state), rtol=1e-10, atol=1e-10)
+        np.testing.assert_allclose(searches["jax"].mean, search_of(name).mean(state), rtol=1e-10, atol=1e-10)
 
     def test_bad_values_leave_everything_finite(self, name):
-        before, noise, points, tell = asked(name)
-        n = made(name).evaluations
+        before, noise, points, tell = first_generation(name)
+        n = search_of(name).evaluations
         some, third = np.random.default_rng(0).normal(size=n), np.arange(n) % 3 == 0
         cases = {
             "some NaN": np.where(third, np.nan, some),
@@ -203,12 +203,12 @@ class SearchContract:
         for what in ("some NaN", "some inf", "minus inf"):
             assert_close(after[what], tell(before, noise, points, jnp.asarray(worst)), 0)
         for what in ("all NaN", "all inf", "all equal"):
-            np.testing.assert_allclose(after[what][1], made(name).mean(before), atol=1e-15)
-            assert_close(after[what][2], made(name).spread(before), 1e-12)
+            np.testing.assert_allclose(after[what][1], search_of(name).mean(before), atol=1e-15)
+            assert_close(after[what][2], search_of(name).spread(before), 1e-12)
 
     def test_the_scale_of_values_does_not_matter(self, name):
         """Normalised values: ``f`` and ``5 f + 3`` give one run."""
-        before, noise, points, tell = asked(name)
+        before, noise, points, tell = first_generation(name)
         found = jnp.asarray(values(name)(points), float)
         assert_close(tell(before, noise, points, found), tell(before, noise, points, 5 * found + 3), 1e-11)
 
@@ -216,8 +216,8 @@ class SearchContract:
     def test_values_may_be_integers_or_of_another_precision(self, name, backend):
         if backend not in supported(name):
             pytest.skip(f"{label(name)} does not run on {backend}")
-        solver, ops = made(name, backend), backends.get(backend)
-        before, noise, points, tell = asked(name)
+        solver, ops = search_of(name, backend), backends.get(backend)
+        before, noise, points, tell = first_generation(name)
         if backend != "jax":
             noise = ops.asarray(np.asarray(noise))
             before = solver.init(start(name), 0.5)

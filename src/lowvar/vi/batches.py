@@ -172,7 +172,7 @@ class Sampler:
             position=jnp.arange(self.batches.steps),
         )
 
-    def drawn(self, batch: "Plan | Noise") -> Noise:
+    def with_noise(self, batch: "Plan | Noise") -> Noise:
         """The noise of one batch of a plan; a ``Noise`` is returned unchanged."""
         if isinstance(batch, Noise):
             return batch
@@ -183,7 +183,7 @@ class Sampler:
         """The noise of one epoch: every array has a leading axis of ``batches.steps``."""
         plan = self.plan(key)
         if self.batches.steps > 1:
-            return jax.vmap(self.drawn)(plan)
+            return jax.vmap(self.with_noise)(plan)
         eps = _apart(lambda key: self.gaussian.draw(key, self.dim, self.dtype), plan.key[0])
         return Noise(plan.index, plan.weight, plan.rows, eps[None], plan.position)
 

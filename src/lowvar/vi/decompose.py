@@ -327,15 +327,15 @@ def _along(problem, methods, label, run):
     """
     runs, parts = _follow(problem, methods, label, run.solver, run.num_steps, run.seed, run.name)
     early, last = run.epochs
-    state = run.kept[early][0]
+    state = run.copies[early][0]
     start = jax.tree.map(lambda leaf: leaf[0, 0], state)
     fresh = {name: part.init(start.params) for name, part in parts.items()}
     fresh |= {label: start.estimator} if early else {}  # at epoch 0 it may be idle
     fresh = jax.tree.map(lambda leaf: leaf[None, None], fresh)
     copy = partial(problem.backend.xp.asarray, copy=True)
-    begun = [DescentState(*(jax.tree.map(copy, part) for part in (state.params, fresh, state.optimizer)))]
+    start = [DescentState(*(jax.tree.map(copy, part) for part in (state.params, fresh, state.optimizer)))]
     with contextlib.closing(runs):
-        ended = runs.advance(begun, early, last - early) if last > early else begun
+        ended = runs.advance(start, early, last - early) if last > early else start
     memory = jax.tree.map(lambda leaf: leaf[0, 0], ended[0].estimator)
     along = "replayed", f"accumulated along the fit's last {last - early} epochs"
     origins = dict.fromkeys(methods, along if last > early else ("start", "as at the fit's start"))

@@ -282,7 +282,7 @@ class Descent:
     def steps(self, state: DescentState, noise: Noise | Plan, part: Any = None) -> DescentState:
         """Successive updates, or those of ``part = (first, end)``, numbers that JAX may trace."""
         scan = self.estimator.problem.backend.scan_or_loop
-        return scan(lambda state, batch: self.step(state, self.sampler.drawn(batch)), state, noise, part)
+        return scan(lambda state, batch: self.step(state, self.sampler.with_noise(batch)), state, noise, part)
 
     def oracles_of_run(self, epochs, rows: int, points: int) -> Oracles:
         """Oracle calls of a run's first ``epochs`` epochs, see ``Estimator``."""
@@ -332,7 +332,7 @@ class RowDescent(Descent):
             here = [
                 rows.joined(leaf, next(before)[t]) if one else leaf for one, leaf in zip(local, carried, strict=True)
             ]
-            moved = self._moved(jax.tree.unflatten(tree, here), self.sampler.drawn(noise))
+            moved = self._moved(jax.tree.unflatten(tree, here), self.sampler.with_noise(noise))
             pairs = list(zip(local, jax.tree.leaves(moved), strict=True))
             after = [rows.own_of(v) for one, v in pairs if one]
             return [rows.shared_of(v) if one else v for one, v in pairs], backend.set_rows(mine, t, after)

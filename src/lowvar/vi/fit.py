@@ -24,7 +24,7 @@ from lowvar.vi.estimators.base import Estimator
 from lowvar.vi.judgement import LEAST, Optimum, judged, noisy_of
 from lowvar.vi.run import engine as engines
 from lowvar.vi.run.settings import Method
-from lowvar.vi.run.watched import ENDED, Evaluation, Reached, Run, Watch, interruptible, rule_of
+from lowvar.vi.run.watched import ENDED, Evaluation, Measurements, Run, Watch, interruptible, rule_of
 from lowvar.vi.settings import (
     check_arguments,
     check_callback,
@@ -187,7 +187,7 @@ class Fit:
         check_callback(callback)
         more = whole("num_steps", num_steps, 1, or_float=True)
         run = self.run
-        if run is None or run.reached is None:
+        if run is None or run.measurements is None:
             raise UserError(
                 "resume: this fit has no state to continue from: lowvar.load needs the optimizer or estimator that fit "
                 "was given as an object"
@@ -396,7 +396,7 @@ def completed(problem, run: Run, progress, rule=None, callback=None, first: tupl
     )
     with contextlib.closing(engine), interruptible() as pressed, bar(progress, problem.name, run.solver.epochs) as tick:
         watch = Watch(engine, run, problem.named, callback, rule, pressed)
-        state, at = watch.begun
+        state, at = watch.origin
         state, at = loop.run(watch.step, state, watch.stops, [watch.record, watch, loop.Progress(tick)], at)
     watch.close(at)
     if watch.ended == "interrupted" and not watch.num_steps:
@@ -413,15 +413,15 @@ def completed(problem, run: Run, progress, rule=None, callback=None, first: tupl
     for note in notes:
         warnings.warn(note, UserWarning, stacklevel=3)
     run = replace(
-        run, num_steps=watch.num_steps, epochs=(watch.early, watch.whole), kept=watch.kept,
-        reached=Reached(watch.record.at, watch.record.stacked()), ended=watch.ended,
+        run, num_steps=watch.num_steps, epochs=(watch.early, watch.whole), copies=watch.copies,
+        measurements=Measurements(watch.record.at, watch.record.stacked()), ended=watch.ended,
     )  # fmt: skip
     return replace(fitted, khat=k, notes=notes, run=run, optimum=optimum)
 
 
 def _of_optimizer(problem, solver, watch, engine) -> list[str]:
     """Notes on an optimizer: what one of optax means for rows' own variables, and whether it moved at the end."""
-    notes, (early, last) = [], (watch.kept[epoch][0].params for epoch in (watch.early, watch.whole))
+    notes, (early, last) = [], (watch.copies[epoch][0].params for epoch in (watch.early, watch.whole))
     if "transformation" in solver.own and problem.local is not None and solver.batch_size < problem.N:
         notes.append(
             f"{problem.name}: under an optax transformation, the latent variables in the plate {problem.plate!r} move "

@@ -97,7 +97,7 @@ def reference_points(key, count: int, dim: int, dtype):
 
 def first_batch(sampler, key):
     """The noise of the first batch of an epoch."""
-    return sampler.drawn(jax.tree.map(lambda leaf: leaf[0], sampler.plan(key)))
+    return sampler.with_noise(jax.tree.map(lambda leaf: leaf[0], sampler.plan(key)))
 
 
 def measurer(engine, particles: int):

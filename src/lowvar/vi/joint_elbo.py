@@ -87,7 +87,7 @@ class JointELBO:
             self.loss(rng_key, param_map, model, guide)
         params, state = self._params(param_map), param_map[_STATE]
         fixed = jax.lax.stop_gradient(params)
-        noise, memory, index = self._begun(rng_key, state, fixed)
+        noise, memory, index = self._at_step(rng_key, state, fixed)
         gradient, memory = self.estimator.estimate(memory, fixed, noise)
         gradient = jax.lax.stop_gradient(gradient)
         value = jax.lax.stop_gradient(self._value(fixed, noise))
@@ -97,8 +97,8 @@ class JointELBO:
         state = {"step": state["step"] + 1, "index": index, "memory": memory}
         return {"loss": loss, "mutable_state": {_STATE: jax.lax.stop_gradient(state)}}
 
-    def _begun(self, rng_key, state, params):
-        """The noise of a step, and the memory and the batches of its epoch, which is begun at its first step."""
+    def _at_step(self, rng_key, state, params):
+        """The noise of a step, and the memory and the batches of its epoch, which starts at its first step."""
         for_rows, for_eps = jax.random.split(rng_key)
         batches, problem = self._batches, self.problem
         memory = jax.lax.cond(state["step"] == 0, lambda: self.estimator.init(params), lambda: state["memory"])

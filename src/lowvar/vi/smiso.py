@@ -73,7 +73,7 @@ class Smiso:
     def epoch(self, state: SmisoState, noise: Noise | Plan) -> SmisoState:
         """The updates of an epoch with noise ``sampler.epoch(key)`` or its plan, in a scan or a loop."""
         state = self.problem.backend.scan_or_loop(
-            lambda state, batch: self.step(state, self.sampler.drawn(batch)), self.begin_epoch(state), noise
+            lambda state, batch: self.step(state, self.sampler.with_noise(batch)), self.begin_epoch(state), noise
         )
         return self.end_epoch(state, noise.index)
 

@@ -1,12 +1,12 @@
-"""The interval of a median keeps its promise whatever the tails; that of a mean does not."""
+"""The interval of a median keeps its promise whatever the tails."""
 
 import numpy as np
 import pytest
 from scipy.stats import binom
 
-from lowvar.core.intervals import mean_interval, rank_interval
+from lowvar.core.intervals import rank_interval
 
-RUNS = 4000
+RUNS = 2000
 DRAWS = {
     "cauchy": (lambda rng, n: rng.standard_cauchy((RUNS, n)), 0.0),
     "lognormal": (lambda rng, n: np.exp(3 * rng.standard_normal((RUNS, n))), 1.0),
@@ -14,17 +14,7 @@ DRAWS = {
 }
 
 
-RANKS = [(6, 1), (10, 2), (15, 4), (20, 6)]
-QUICK = [((6, 1), "cauchy"), ((10, 2), "lognormal")]
-
-
-@pytest.mark.parametrize(
-    ("n", "rank", "law"),
-    [
-        pytest.param(*one, law, marks=() if (one, law) in QUICK else pytest.mark.long)
-        for law in ("cauchy", "lognormal", "normal") for one in RANKS
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("n", "rank", "law"), [(6, 1, "cauchy"), (10, 2, "lognormal"), (20, 6, "normal")])
 def test_rank_intervals_cover_the_median_with_their_exact_probability(n, rank, law):
     draw, median = DRAWS[law]
     ends = np.array([rank_interval(sample) for sample in draw(np.random.default_rng(n), n)])
@@ -32,13 +22,6 @@ def test_rank_intervals_cover_the_median_with_their_exact_probability(n, rank, l
     exact = 1 - 2 * binom.cdf(rank - 1, n, 0.5)
     assert exact >= 0.95
     assert abs(covered - exact) < 5 * np.sqrt(exact * (1 - exact) / RUNS), (covered, exact)
-
-
-def test_t_intervals_of_a_lognormal_mean_cover_far_less():
-    draw, _ = DRAWS["lognormal"]
-    mean = np.exp(9 / 2)
-    ends = np.array([mean_interval(sample) for sample in draw(np.random.default_rng(0), 10)])
-    assert ((ends[:, 1] <= mean) & (mean <= ends[:, 2])).mean() < 0.7
 
 
 def test_infinite_values_are_ranked_and_nan_is_not():

@@ -10,12 +10,6 @@ from lowvar.core.optimizers import optimizer
 from lowvar.errors import UserError
 
 
-def path(update, params, gradients):
-    for gradient in gradients:
-        params = update(params, gradient)
-    return params
-
-
 @pytest.mark.parametrize("name", ["sgd", "adam"])
 def test_same_path_in_optax_and_torch(name):
     rng = np.random.default_rng(0)

@@ -5,7 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
+import pandas as pd
 import pytest
+import torch
 
 import lowvar
 from lowvar.core.rows import rounded
@@ -16,9 +18,7 @@ N = 2000
 DAY = 1 / 24
 LOST = {
     "Julian dates of a month": 2.459e6 + RNG.uniform(0, 30, N),
-    "hourly Julian dates": 2.459e6 + DAY * np.arange(N),
     "few Julian dates": 2.459e6 + np.linspace(0, 20, 15),
-    "seconds since 1970, a day": 1.7e9 + np.arange(N) * 40,
     "seconds since 1970, a long series": 1.7e9 + np.arange(200_000.0),
     "microseconds": 1.7e15 + 1e6 * np.arange(N),
     "seconds of two campaigns": np.r_[1.6e9 + np.arange(N / 2), 1.7e9 + np.arange(N / 2)],
@@ -29,15 +29,10 @@ LOST = {
 KEPT = {
     "normal": RNG.normal(size=N),
     "many sorted": np.sort(RNG.normal(size=1_000_000)),
-    "counts": RNG.poisson(1e6, N),
     "large counts": RNG.poisson(1.5e7, N).astype(float),
-    "incomes": RNG.lognormal(10, 1, N),
     "heavy tails": RNG.standard_cauchy(N) ** 3,
-    "years": RNG.integers(1950, 2025, N).astype(float),
     "decimal years": 2000 + RNG.uniform(0, 25, N),
-    "Kelvin": 290 + 5 * RNG.normal(size=N),
     "Pascal": 101_325 + 300 * RNG.normal(size=N),
-    "longitudes of a country": -100 + 10 * RNG.normal(size=N),
     "a constant": np.full(N, 0.1),
     "a constant with rounding": 1 + 1e-16 * RNG.normal(size=N),
     "daily Julian dates": 2_459_000.5 + np.arange(N),
@@ -47,30 +42,21 @@ KEPT = {
     "a column that is missing": np.column_stack([np.full(N, np.nan), RNG.normal(size=N)]),
     "one row": np.array([2_459_000.123]),
     "single precision already": (1e8 + RNG.normal(size=N)).astype(np.float32),
-    "images": RNG.random((200, 28, 28)),
 }
 
 
 @pytest.mark.parametrize("kind", LOST)
 def test_what_is_lost(kind, rng):
-    told = rounded(LOST[kind])
-    assert told is not None
-    assert told[0]
-    beside = rounded(np.column_stack([rng.normal(size=len(LOST[kind])), LOST[kind]]))
-    assert beside is not None
-    assert beside[0]
-    assert "column 1" in beside[1]
+    certain, _ = rounded(LOST[kind])
+    assert certain
+    certain, said = rounded(np.column_stack([rng.normal(size=len(LOST[kind])), LOST[kind]]))
+    assert certain
+    assert "column 1" in said
 
 
 @pytest.mark.parametrize("kind", KEPT)
 def test_what_is_kept(kind):
     assert rounded(KEPT[kind]) is None
-
-
-def test_what_might_matter_is_told(rng):
-    told = rounded(2.459e6 + rng.uniform(0, 3650, N))
-    assert told is not None
-    assert not told[0]
 
 
 def line(t, y=None, batch_size=None):
@@ -79,26 +65,21 @@ def line(t, y=None, batch_size=None):
         numpyro.sample("y", dist.Normal(slope * (t[i] - 2.459e6), 0.3), obs=None if y is None else y[i])
 
 
-def frame_line(d, batch_size=None):
-    line(d["t"], d["y"], batch_size)
-
-
 T = 2.459e6 + RNG.uniform(0, 30, 300)
 Y = 0.1 * (T - 2.459e6) + 0.3 * RNG.normal(size=300)
+EXACT = -0.5 * ((Y[:3] - 0.1 * (T[:3] - 2.459e6)) / 0.3) ** 2 - np.log(0.3) - 0.5 * np.log(2 * np.pi)  # slope 0.1
 QUICK = {"num_steps": 3, "khat_samples": 0, "progress": False}
 
 
 def test_every_way_in_refuses_them(tmp_path):
-    pd = pytest.importorskip("pandas")
     np.save(tmp_path / "t.npy", T)
     mapped = np.load(tmp_path / "t.npy", mmap_mode="r")
     frame = pd.DataFrame({"t": T, "y": Y})
     frame.to_parquet(tmp_path / "rows.parquet")
     ways = [
-        lambda: lowvar.fit(line, {"t": T, "y": Y}, **QUICK),
         lambda: lowvar.fit(line, {"t": T.tolist(), "y": Y}, **QUICK),
         lambda: lowvar.fit(line, {"t": frame["t"], "y": frame["y"]}, **QUICK),
-        lambda: lowvar.fit(frame_line, {"d": {"t": T, "y": Y}}, **QUICK),
+        lambda: lowvar.fit(lambda d: line(d["t"], d["y"]), {"d": {"t": T, "y": Y}}, **QUICK),
         lambda: lowvar.fit(line, {"t": mapped, "y": Y}, **QUICK),
         lambda: lowvar.fit(line, lowvar.Parquet(tmp_path / "rows.parquet", t="t", y="y"), **QUICK),
         lambda: lowvar.decompose(line, {"t": T, "y": Y}, num_steps=3),
@@ -113,6 +94,8 @@ def test_every_way_in_refuses_them(tmp_path):
 
 def test_a_doubtful_rounding_is_a_note():
     data = {"t": 2.459e6 + np.linspace(0, 3650, 300) ** 0.99, "y": Y}
+    certain, _ = rounded(data["t"])
+    assert not certain
     with jax.enable_x64(False), pytest.warns(UserWarning, match="'t'"):
         fit = lowvar.fit(line, data, **QUICK)
     assert any("'t'" in note for note in fit.notes)
@@ -120,34 +103,26 @@ def test_a_doubtful_rounding_is_a_note():
 
 def test_integers_stay_exact_and_are_noted():
     """In the difference of two integers nothing is lost; with a float, as ``t - 1.7e9``, they are rounded."""
-    start = 1_700_000_000
+    start, since = 1_700_000_000, np.arange(300)
 
     def whole(t, y, batch_size=None):
         slope = numpyro.sample("slope", dist.Normal(0, 10))
         with numpyro.plate("data", len(t), subsample_size=batch_size) as i:
             numpyro.sample("y", dist.Normal(slope * (t[i] - start), 0.3), obs=y[i])
 
-    since = np.arange(300)
-    for t in ((start + since).tolist(), start + since):
-        with jax.enable_x64(False), pytest.warns(UserWarning, match="'t'"):
-            problem = lowvar.fit(whole, {"t": t, "y": 0.1 * since}, **QUICK).problem
+    with jax.enable_x64(False), pytest.warns(UserWarning, match="'t'"):
+        problem = lowvar.fit(whole, {"t": start + since, "y": 0.1 * since}, **QUICK).problem
     values = problem.log_likelihood(jnp.array([0.1]), jnp.arange(300))
     np.testing.assert_allclose(values, values[0], rtol=1e-4)
 
 
 def test_in_double_precision_nothing_is_lost():
     problem = lowvar.problem(line, {"t": T, "y": Y})
-    values = problem.log_likelihood(jnp.array([0.1]), jnp.arange(3))
-    np.testing.assert_allclose(values, exact(), rtol=1e-9)
-
-
-def exact():
-    """The log-likelihoods of three rows at a slope of 0.1."""
-    return -0.5 * ((Y[:3] - 0.1 * (T[:3] - 2.459e6)) / 0.3) ** 2 - np.log(0.3) - 0.5 * np.log(2 * np.pi)
+    np.testing.assert_allclose(problem.log_likelihood(jnp.array([0.1]), jnp.arange(3)), EXACT, rtol=1e-9)
 
 
 def test_a_model_in_pyro_has_double_precision():
-    torch, pyro = pytest.importorskip("torch"), pytest.importorskip("pyro")
+    pyro = pytest.importorskip("pyro")
 
     def model(t, y):
         slope = pyro.sample("slope", pyro.distributions.Normal(0.0, 10.0))
@@ -156,4 +131,4 @@ def test_a_model_in_pyro_has_double_precision():
 
     problem = lowvar.problem(lowvar.TorchModel.from_pyro(model, {"t": T, "y": Y}))
     values = problem.log_likelihood(torch.tensor([0.1], dtype=torch.float64), torch.arange(3))
-    np.testing.assert_allclose(values, exact(), rtol=1e-9)
+    np.testing.assert_allclose(values, EXACT, rtol=1e-9)

@@ -1,11 +1,16 @@
-"""``auto`` on targets and integrands that are not kind: its intervals cover, and it is never far behind Monte Carlo."""
+"""``auto``: its choices; its intervals cover, and it is never far behind Monte Carlo, on targets that are not kind."""
+
+import functools
 
 import numpy as np
 import pytest
 import scipy.stats
+from samples_of_normal import autoregression, fewest
 
 from lowvar.integrals.auto import auto
 from lowvar.integrals.base import Samples
+
+REPETITIONS = {50: 24, 200: 20, 1000: 6, 4000: 3}  # by the number of points
 
 
 def normal(dim):
@@ -36,18 +41,8 @@ def student(rng, m):
     return x, -6 * x / (5 + x**2)
 
 
-def mixture(rng, m):
-    centre = np.where(rng.random(m) < 0.3, -2.0, 2.0)[:, None]
-    x = centre + rng.normal(size=(m, 1))
-    weight = 0.3 * np.exp(-0.5 * (x + 2) ** 2)
-    other = 0.7 * np.exp(-0.5 * (x - 2) ** 2)
-    return x, (-(x + 2) * weight - (x - 2) * other) / (weight + other)
-
-
-def autoregression(rng, m, keep=0.7):
-    x = rng.normal(size=(m, 2))
-    for i in range(1, m):
-        x[i] = keep * x[i - 1] + np.sqrt(1 - keep**2) * x[i]
+def chain(rng, m):
+    x = autoregression(rng, m, 2, keep=0.7)
     return x, -x
 
 
@@ -57,93 +52,156 @@ def above(threshold):
     )[0]
 
 
+def each(draw):
+    """Repetitions one after the other."""
+
+    def drawn(rngs, m):
+        return tuple(np.stack(of) for of in zip(*[draw(rng, m) for rng in rngs], strict=True))
+
+    return drawn
+
+
+def gaussian(mean, precision, keep=0.0):
+    """Independent points of a normal, or an autoregression along them."""
+
+    def draw(rng, m):
+        x = mean + autoregression(rng, m, 1, keep=keep) / precision**0.5
+        return x, -(x - mean) * precision
+
+    return draw
+
+
+PRECISIONS = np.array([1.0, 2.5, 12.0])
+MEANS = (PRECISIONS - 1) / PRECISIONS
+LADDER = np.exp(-2 / PRECISIONS) * np.cos(2 * MEANS)
+CHAIN = {"chain": True}
+STUDENT = scipy.stats.t(5).expect(lambda z: 1 / (1 + z * z))
+# one sampler, or one for each task; integrand; truth
 PEAK = (np.exp(-0.5 / 5) / np.sqrt(5)) ** 2  # of exp(-2 |x - 1/2|^2) under N(0, I), d = 2
-# draw, integrand, truth, points, repetitions, chain; test_auto_coverage.py has targets that are less kind
+# one sampler, or one for each task; integrand; truth; options
 CASES = {
-    "normal, smooth": (normal(2), lambda x: np.exp(0.3 * x[:, 0]) + x[:, 1] ** 2, np.exp(0.045) + 1, 60, 100, False),
-    "two modes": (mixture, lambda x: x[:, 0], 0.8, 100, 60, False),
-    "t(5), few points": (student, lambda x: x[:, 0] ** 2, 5 / 3, 40, 20, False),
-}
-
-
-@pytest.mark.parametrize(
-    "case", [pytest.param(name, marks=() if name == "t(5), few points" else pytest.mark.long) for name in CASES]
-)
-def test_intervals_cover_and_nothing_is_lost_against_monte_carlo(case):
-    draw, integrand, truth, m, repetitions, chain = CASES[case]
-    pairs = [draw(np.random.default_rng((hash_of(case), r)), m) for r in range(repetitions)]
-    x, scores = (np.stack(of) for of in zip(*pairs, strict=True))
-    values = np.stack([integrand(one) for one in x])
-    found = auto().integrate(Samples((x,), (scores,), (values,), shared=True, chain=chain), np.zeros(repetitions, int))
-    error, plain = found.value[:, 0] - truth, values.mean(axis=1) - truth
-    covered = np.abs(error) < found.half[:, 0]
-    told = found.flags["few_carriers"] | found.flags["short_chain"]
-    fewest = scipy.stats.binom.ppf(0.005, repetitions, 0.9)  # of intervals that cover with probability 0.9
-    choices = dict(zip(*np.unique(found.info["choice"], return_counts=True), strict=True))
-    assert (covered | told).sum() >= fewest, (covered.mean(), told.mean(), choices)
-    ratio = np.sqrt((error**2).mean() / (plain**2).mean())
-    assert ratio <= 1.2, (ratio, choices)
+    "banana, a square": (each(banana), lambda x: x[..., 1] ** 2, 3.25, {}),
+    "banana, a probability": (each(banana), lambda x: 1.0 * (x[..., 1] > 2), above(2.0), {}),
+    "funnel, its neck": (each(funnel), lambda x: x[..., 0] ** 2, 9.0, {}),
+    "funnel, heavy": (each(funnel), lambda x: np.abs(x[..., 1]), np.sqrt(2 / np.pi) * np.exp(9 / 8), {}),
+    "t(5), variance": (each(student), lambda x: x[..., 0] ** 2, 5 / 3, {}),
+    "t(5), smooth": (each(student), lambda x: 1 / (1 + x[..., 0] ** 2), STUDENT, {}),
+    "normal, peak": (each(normal(2)), lambda x: np.exp(-2 * ((x - 0.5) ** 2).sum(-1)), PEAK, {}),
+    "normal, kink": (each(normal(1)), lambda x: np.abs(x[..., 0]), np.sqrt(2 / np.pi), {}),
+    "normal, jump": (each(normal(5)), lambda x: 1.0 * (x.sum(-1) > 1), scipy.stats.norm.sf(1 / np.sqrt(5)), {}),
+    "chain, smooth": (each(chain), lambda x: x[..., 0] ** 2 + np.sin(x[..., 1]), 1.0, CHAIN),
+    "chain, a jump": (each(chain), lambda x: 1.0 * (x[..., 0] > 1), scipy.stats.norm.sf(1), CHAIN),
+    "ladder": (
+        tuple(each(gaussian(*of)) for of in zip(MEANS, PRECISIONS, strict=True)),
+        lambda x: np.cos(2 * x[..., 0]), LADDER, {},
+    ),
+    "ladder of chains": (
+        tuple(each(gaussian(*of, 0.8)) for of in zip(MEANS, PRECISIONS, strict=True)),
+        lambda x: np.cos(2 * x[..., 0]), LADDER, CHAIN,
+    ),
+}  # fmt: skip
 
 
 def hash_of(name):
     return sum(ord(letter) * 31**i for i, letter in enumerate(name)) % 2**31
 
 
+@functools.cache
+def measured(case, m):
+    """Errors and coverage in all repetitions and tasks, with those of Monte Carlo."""
+    samplers, integrand, truth, options = CASES[case]
+    apart = isinstance(samplers, tuple)
+    drawn = [
+        draw([np.random.default_rng((hash_of(case), m, t, r)) for r in range(REPETITIONS[m])], m)
+        for t, draw in enumerate(samplers if apart else (samplers,))
+    ]
+    points, scores = zip(*drawn, strict=True)
+    samples = Samples(points, scores, tuple(integrand(x) for x in points), shared=not apart, **options)
+    found = auto().integrate(samples, np.zeros(REPETITIONS[m], int))
+    error, plain = found.value - truth, found.info["monte_carlo"] - truth
+    return {
+        "known": found.info["monte_carlo_error"] != 0,  # else no interval: the error is NaN, and a note says why
+        "covered": np.abs(error) < found.half,
+        "plain_covered": np.abs(plain) < found.info["monte_carlo_half"],
+        "error": error,
+        "plain": plain,
+        "choices": dict(zip(*np.unique(found.info["choice"], return_counts=True), strict=True)),
+    }
+
+
+QUICK = ("t(5), variance", 50)  # what make test has
+LONG = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(1800)]
+
+
+@pytest.mark.parametrize(
+    ("case", "m"),
+    [pytest.param(case, m, marks=() if (case, m) == QUICK else LONG) for case in CASES for m in REPETITIONS],
+)
+def test_intervals_cover(case, m):
+    """Nine in ten at least, or as many as Monte Carlo's: a note counts for nothing here."""
+    found = measured(case, m)
+    known = found["known"]
+    covered, plain = found["covered"][known], found["plain_covered"][known].mean()
+    ratio = np.sqrt((found["error"] ** 2).mean(axis=0) / (found["plain"] ** 2).mean(axis=0)).max()  # of the worst task
+    said = (
+        f"{case}, m = {m}: {known.sum()} intervals, covered {covered.mean():.3f} (Monte Carlo {plain:.3f}); "
+        f"error / Monte Carlo's {ratio:.3f}; {found['choices']}"
+    )
+    print(said)
+    assert covered.sum() >= fewest(known.sum(), min(0.9, plain)), said
+    assert ratio <= (1.2 if REPETITIONS[m] >= 20 else 1.5), said
+
+
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("m", REPETITIONS)
+def test_all_cases_together(m):
+    """What a few repetitions of a case cannot show. The funnel's Monte Carlo does not cover itself."""
+    found = [measured(case, m) for case in CASES]
+    able = [of for of in found if of["plain_covered"][of["known"]].mean() >= 0.9]
+    covered = np.concatenate([of["covered"][of["known"]] for of in able])
+    assert covered.sum() >= fewest(len(covered), 0.92), (covered.mean(), len(covered))
+    relative = np.concatenate([(of["error"] ** 2 / (of["plain"] ** 2).mean(axis=0)).ravel() for of in found])
+    assert np.sqrt(relative.mean()) <= 1.2, relative.mean()
+
+
 def test_gains_where_there_is_something_to_gain():
-    x = np.random.default_rng(0).normal(size=(5, 60, 2))
+    x = np.random.default_rng(0).normal(size=(3, 60, 2))
     y = np.exp(0.3 * x[..., 0]) + x[..., 1] ** 2
-    found = auto().integrate(Samples((x,), (-x,), (y,), shared=True), np.zeros(5, int))
+    found = auto().integrate(Samples((x,), (-x,), (y,), shared=True), np.zeros(3, int))
     plain = found.info["monte_carlo"] - np.exp(0.045) - 1
     assert np.median(np.abs(found.value - np.exp(0.045) - 1)) < 0.01 * np.median(np.abs(plain))
     assert (found.standard_error <= found.info["monte_carlo_error"]).all()
-    many = np.random.default_rng(1).normal(size=(1, 3000, 2))
-    y = np.sin(many[..., 0]) + np.cos(many[..., 1])
-    found = auto().integrate(Samples((many,), (-many,), (y,), shared=True), np.zeros(1, int))
-    assert found.standard_error[0, 0] < 0.1 * found.info["monte_carlo_error"][0, 0]  # bounded: nothing can hide
-
-
-@pytest.mark.long
-def test_repetitions_of_unlike_kinds_do_not_know_of_each_other():
-    rng = np.random.default_rng(8)
-    independent, _ = normal(2)(rng, 100)
-    chain, _ = autoregression(rng, 100, 0.95)
-    x = np.stack([independent, chain])
-    scores = np.stack([-independent, -2 * chain])
-    values = np.exp(0.5 * x[..., 0])
-    together = auto().integrate(Samples((x,), (scores,), (values,), shared=True), np.zeros(2, int))
-    alone = auto().integrate(Samples((x[:1],), (scores[:1],), (values[:1],), shared=True), np.zeros(1, int))
-    np.testing.assert_allclose(together.value[0], alone.value[0], rtol=1e-6)
-    np.testing.assert_allclose(together.standard_error[0], alone.standard_error[0], rtol=1e-3)
-    assert together.flags["like_a_chain"].tolist() == [False, True]
+    many = np.random.default_rng(1).normal(size=(1, 2000, 2))
+    bounded = Samples((many,), (-many,), (np.sin(many).sum(axis=2),), shared=True)  # where nothing can hide
+    found = auto().integrate(bounded, np.zeros(1, int))
+    assert found.standard_error[0, 0] < 0.1 * found.info["monte_carlo_error"][0, 0]
 
 
 def test_wrong_scores_give_monte_carlo_or_are_too_little_wrong_to_tell():
     x = np.random.default_rng(2).normal(size=(20, 500, 2))
-    y = x[..., 0] ** 2
-    few = Samples((x[:6],), (-2 * x[:6],), (y[:6],), shared=True)
-    found = auto().integrate(few, np.zeros(6, int))
+    y = x[:3, :, 0] ** 2
+    found = auto().integrate(Samples((x[:3],), (-2 * x[:3],), (y,), shared=True), np.zeros(3, int))
     assert found.flags["scores_doubted"].all()
     assert (found.info["choice"] == "monte_carlo").all()
-    np.testing.assert_allclose(found.value[:, 0], y[:6].mean(axis=1))
+    np.testing.assert_allclose(found.value[:, 0], y.mean(axis=1))
     shifted = auto().integrate(Samples((x[:, :15],), (5 - x[:, :15],), (100 + x[:, :15, 0],)), np.zeros(20, int))
     assert (shifted.info["choice"] == "monte_carlo").mean() > 0.9  # too few points for the test of the scores
 
 
-@pytest.mark.parametrize(("chains", "least"), [(4, 3), pytest.param(10, 8, marks=pytest.mark.long)])
-def test_a_chain_that_is_not_called_one_is_noticed(chains, least):
-    pairs = [autoregression(np.random.default_rng(r), 300, 0.9) for r in range(chains)]
-    x = np.stack([x for x, _ in pairs])
-    y = 1.0 * (x[..., 0] > 0)
-    found = auto().integrate(Samples((x,), (-x,), (y,), shared=True), np.zeros(chains, int))
+def test_a_chain_that_is_not_called_one_is_noticed():
+    x = autoregression(np.random.default_rng(0), 2, 300, 2, keep=0.9)
+    found = auto().integrate(Samples((x,), (-x,), (1.0 * (x[..., 0] > 0),), shared=True), np.zeros(2, int))
     assert found.flags["like_a_chain"].all()
-    assert (np.abs(found.value[:, 0] - 0.5) < found.half[:, 0]).sum() >= least
+    assert (found.half[:, 0] > 2 * 1.96 * 0.5 / np.sqrt(300)).all()  # of independent points
 
 
 def test_tasks_choose_for_themselves_and_learn_from_each_other():
     rng = np.random.default_rng(3)
-    x = rng.normal(size=(2, 100, 2))
+    x = rng.normal(size=(1, 100, 2))
     y = (x[..., 0] ** 2, 1.0 * (np.sin(7 * x[..., 1]) > 0))
-    found = auto().integrate(Samples((x, x), (-x, -x), y, shared=True), np.zeros(2, int))
+    found = auto().integrate(Samples((x, x), (-x, -x), y, shared=True), np.zeros(1, int))
     assert (found.info["choice"][:, 0] != "monte_carlo").all()
     assert (found.info["choice"][:, 1] == "monte_carlo").all()
     points = tuple(rng.normal(size=(2, 15, 1)) for _ in range(2))

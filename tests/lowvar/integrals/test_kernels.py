@@ -1,7 +1,4 @@
-"""Stein kernels: hand-written derivatives against autodiff, zero means under the target and only there."""
-
-import itertools
-import math
+"""Stein kernels: hand-written derivatives against autodiff, which has the operators of the paper."""
 
 import numpy as np
 import pytest
@@ -72,8 +69,7 @@ def close(found, expected, tolerance=1e-12):
     assert (found - expected).abs().max() <= tolerance * expected.abs().max()
 
 
-@pytest.mark.parametrize("lead", [(), (2,)])
-@pytest.mark.parametrize("dim", [1, 3])
+@pytest.mark.parametrize(("dim", "lead"), [(1, ()), (3, (2,))])
 @pytest.mark.parametrize("case", CASES)
 def test_derivatives_are_those_of_autodiff(case, dim, lead):
     k, params = chosen(case, dim, lead)
@@ -83,7 +79,8 @@ def test_derivatives_are_those_of_autodiff(case, dim, lead):
     for found, order in ((k.stein, 1), (k.stein2, 2)):
         close(found(params, x, y, lx, ly), by_autodiff(value, order, bool(lead))(params, x, y, lx, ly))
     if lead:  # shared points, parameters of each repetition
-        close(k.stein(params, x[0], y, lx[0], ly)[1], k.stein({n: v[1] for n, v in params.items()}, x[0], y[1], lx[0], ly[1]))  # fmt: skip
+        second = {n: v[1] for n, v in params.items()}
+        close(k.stein(params, x[0], y, lx[0], ly)[1], k.stein(second, x[0], y[1], lx[0], ly[1]))
 
 
 @pytest.mark.parametrize("case", ["squared exponential", "one lengthscale", "alpha learnt"])
@@ -105,34 +102,8 @@ def test_gradients_in_the_parameters(case):
 def test_far_points_lose_no_digits():
     k, params = chosen("squared exponential", 3)
     x, y, lx, ly = (numbers(n, 3, seed=s) for n, s in ((4, 1), (5, 2), (4, 3), (5, 4)))
-    near, far = (f(params, a, b, lx, ly) for f in (k.stein,) for a, b in ((x, y), (x + 2**20, y + 2**20)))
+    near, far = (k.stein(params, a, b, lx, ly) for a, b in ((x, y), (x + 2**20, y + 2**20)))
     close(far, near, 1e-9)  # the points themselves are rounded to 1e-10 there
-
-
-def normal(dim, mean, deviation, nodes=80):
-    """Points ``(n, d)``, weights and scores of ``N(mean, deviation^2)`` in each input."""
-    z, w = np.polynomial.hermite_e.hermegauss(nodes)
-    w = w / w.sum()
-    keep = w > 1e-18
-    z, w = z[keep], w[keep]
-    grid = np.array(list(itertools.product(z, repeat=dim)))
-    weights = np.prod(list(itertools.product(w, repeat=dim)), axis=1)
-    return torch.as_tensor(mean + deviation * grid), torch.as_tensor(weights), torch.as_tensor(-grid / deviation)
-
-
-@pytest.mark.parametrize("order", ["stein", "stein2"])
-@pytest.mark.parametrize("dim", [1, 2])
-@pytest.mark.parametrize("case", CASES)
-def test_means_are_zero_under_the_target_alone(case, dim, order):
-    k, params = chosen(case, dim)
-    x, weights, scores = normal(dim, 0.3, 0.8)
-    y, ly = numbers(5, dim, seed=1), numbers(5, dim, seed=2)
-    stein = getattr(k, order)
-    size = stein(params, x, y, scores, ly).abs().mT @ weights
-    mean = stein(params, x, y, scores, ly).mT @ weights
-    assert (mean.abs() < 1e-10 * size).all(), mean
-    wrong = stein(params, x, y, -(x - 0.4) / 0.9**2, ly).mT @ weights  # the scores of N(0.4, 0.9^2)
-    assert wrong.abs().max() > 1e-3 * size.max(), wrong
 
 
 @pytest.mark.parametrize("order", [1, 2])
@@ -150,50 +121,10 @@ def test_matrix_kernels(order):
     close(batched[0], found)
 
 
-@pytest.mark.parametrize("order", [1, 2])
-def test_each_component_has_zero_mean_under_its_own_target(order):
-    k, params = chosen("squared exponential", 1)
-    B = torch.tensor([[1.0, 0.1], [0.1, 1.0]], dtype=torch.float64)
-    targets = (0.0, 1.0), (0.5, math.sqrt(1.25))
-    y, ly = numbers(4, 1, seed=2), numbers(4, 2, 1, seed=4)
-    for t, (mean, deviation) in enumerate(targets):
-        x, weights, _ = normal(1, mean, deviation)
-        lx = torch.stack([-(x - m) / s**2 for m, s in targets], 1)
-        found = torch.einsum("n,nmts->tms", weights, separable_stein(k, params, B, x, y, lx, ly, order))
-        assert found[t].abs().max() < 1e-10
-        assert (found[1 - t].abs() > 1e-3).any()
-        turned = torch.einsum("n,mnts->smt", weights, separable_stein(k, params, B, y, x, ly, lx, order))
-        assert turned[t].abs().max() < 1e-10
-        assert (turned[1 - t].abs() > 1e-3).any()
-
-
-def test_printed_polynomials():
-    """Appendix C.3, entry by entry."""
-    dim, c = 3, 0.7
-    B = torch.tensor([[1.0, 0.4], [0.4, 0.7]], dtype=torch.float64)
-    x, y = numbers(4, dim, seed=1), numbers(5, dim, seed=2)
-    lx, ly = numbers(4, 2, dim, seed=3), numbers(5, 2, dim, seed=4)
-    product = (x @ y.T)[:, :, None, None]
-    argument = product + c
-    at_x = torch.einsum("ntr,nr->nt", lx, x)[:, None, :, None]
-    at_y = torch.einsum("mtr,mr->mt", ly, y)[None, :, None, :]
-    scores = torch.einsum("ntr,msr->nmts", lx, ly)
-    across = torch.einsum("nts,ms,mur,nr->nmtu", lx, y, ly, x)
-    printed = {
-        (1, 1): dim + at_y + at_x + scores * argument,
-        (2, 1): 2 * product + 2 * dim * argument + 2 * argument * (at_y + at_x) + scores * argument**2,
-        (1, 2): scores,
-        (2, 2): 4 * (dim + at_y + at_x) + 2 * (scores * argument + across),
-    }
-    for (degree, order), expected in printed.items():
-        close(separable_stein(kernel("polynomial", degree=degree, offset=c), {}, B, x, y, lx, ly, order), B * expected)
-
-
 @pytest.mark.parametrize(
     ("name", "options"),
-    [("squared_exponential", {"adr": True}), ("polynomial", {"degree": 0}), ("polynomial", {"offset": -1.0}),
-     ("preconditioned", {"alpha": 0.0})],
-)  # fmt: skip
+    [("polynomial", {"degree": 0}), ("polynomial", {"offset": -1.0}), ("preconditioned", {"alpha": 0.0})],
+)
 def test_mistakes(name, options):
     with pytest.raises(UserError, match=next(iter(options))):
         kernel(name, **options)

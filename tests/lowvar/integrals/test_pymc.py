@@ -7,6 +7,7 @@ os.environ.setdefault("PYTENSOR_FLAGS", "cxx=")  # in Python: compiling C would 
 
 import numpy as np
 import pytest
+from posterior_trees import posterior_tree
 
 import lowvar
 from lowvar.errors import UserError
@@ -44,15 +45,12 @@ def test_scores_are_the_gradient_of_pymcs_own_density(model):
     assert points.shape == scores.shape == (4, 30, 8)
     np.testing.assert_allclose(points[..., 0], np.log(draws()["rate"]), rtol=1e-12)
     log_density = model.compile_logp(jacobian=True)
-    start = model.initial_point()
+    shapes = {value.name: np.shape(model.initial_point()[value.name]) for value in model.value_vars}
+    ends = np.cumsum([int(np.prod(shape)) for shape in shapes.values()])
 
     def at(point):
-        parts, k = {}, 0
-        for value in model.value_vars:
-            size = np.size(start[value.name])
-            parts[value.name] = point[k : k + size].reshape(np.shape(start[value.name]))
-            k += size
-        return float(log_density(parts))
+        parts = zip(shapes.items(), np.split(point, ends[:-1]), strict=True)
+        return float(log_density({name: part.reshape(shape) for (name, shape), part in parts}))
 
     for chain, draw in ((0, 0), (3, 29)):
         point, steps = points[chain, draw], 1e-5 * np.eye(8)
@@ -61,9 +59,7 @@ def test_scores_are_the_gradient_of_pymcs_own_density(model):
 
 
 def test_means_of_a_pymc_posterior(model):
-    az = pytest.importorskip("arviz")
-    tree = az.from_dict(draws()) if hasattr(az, "InferenceData") else az.from_dict({"posterior": draws()})
-    found = lowvar.integrate(tree, model, ["rate", "w", "p"], "zero_variance")
+    found = lowvar.integrate(posterior_tree(draws()), model, ["rate", "w", "p"], "zero_variance")
     names = ["rate", "w[0, 0]", "w[0, 1]", "w[1, 0]", "w[1, 1]", "p[0]", "p[1]", "p[2]"]
     assert found.table["task"].tolist() == names
     np.testing.assert_allclose(found.value[:5], [14 / 4, 1, 2, 3, 4], rtol=1e-8)
@@ -71,34 +67,33 @@ def test_means_of_a_pymc_posterior(model):
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "named"),
     [
-        ({"rate": None}, "draws: there is no variable 'rate'"),
-        ({"rat": np.ones((4, 30))}, "draws: unknown variable 'rat'"),
-        ({"w": np.ones((4, 30, 2))}, "'w' has shape (4, 30, 2)"),
-        ({"share": 99 * np.ones((4, 30))}, "draws: 'share', chain 0, draw 0: the value is outside"),
+        ({"rate": None}, "'rate'"),
+        ({"rat": np.ones((4, 30))}, "'rat'"),
+        ({"w": np.ones((4, 30, 2))}, "'w' has shape"),
+        ({"share": 99 * np.ones((4, 30))}, "'share', chain 0, draw 0"),
     ],
-)  # fmt: skip
-def test_what_is_refused(model, change, message):
+)
+def test_mistakes(model, change, named):
     given = {name: array for name, array in (draws() | change).items() if array is not None}
-    with pytest.raises(UserError, match=re.escape(message)):
+    with pytest.raises(UserError, match=named):
         lowvar.scores(model, draws=given)
 
 
 def test_discrete_variables_and_data_are_refused(pm):
     with pm.Model() as model:
         pm.Poisson("count", 3.0)
-    with pytest.raises(UserError, match="the variable 'count' is discrete and has no score: marginalise it"):
-        lowvar.scores(model, draws={"count": np.arange(9)})
-    with pytest.raises(UserError, match="data: a PyMC model has its own data; give the draws alone"):
-        lowvar.scores(model, {"y": 1}, {"count": np.arange(9)})
+    for data, named in ((None, "'count' is discrete"), ({"y": 1}, "data")):
+        with pytest.raises(UserError, match=named):
+            lowvar.scores(model, data, {"count": np.arange(9)})
 
 
 @pytest.mark.long
 def test_the_page(pm, repository):
     """Four chains of NUTS, as docs/posterior-expectations.md has them."""
     page = (repository / "docs" / "posterior-expectations.md").read_text()
-    block = next(one for one in re.findall(r"^```python\n(.*?)^```", page, re.M | re.S) if "pymc" in one)
+    block = next(one for one in re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL) if "pymc" in one)
     names = {}
     exec(block, names)
     assert abs(names["result"].value[0] - 14 / 4) < 1e-6

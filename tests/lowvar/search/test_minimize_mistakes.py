@@ -14,24 +14,35 @@ def fails_far_out(x):
     return np.nan if x[1] > 1.3 else sphere(x)
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_failures_are_marked_where_asked(workers):
-    result = quiet(fails_far_out, np.ones(6), 0.3, budget=400, errors="mark", workers=workers)
+def test_failures_are_marked_where_asked_and_raise_by_default():
+    result = quiet(fails_far_out, np.ones(6), 0.3, budget=400, errors="mark")
     assert 380 < result.nfev <= 400
     assert 0 < result.failures < 200
     assert result.status == "budget"
     assert f"{result.failures} of them failed" in repr(result)
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-def test_failures_raise_by_default(workers):
-    with pytest.raises(
-        UserError, match=r"fails_far_out raised ArithmeticError: too far \(at .*errors='mark'"
-    ) as caught:
-        quiet(fails_far_out, np.ones(6), 0.8, budget=400, workers=workers)
+    with pytest.raises(UserError, match=r"too far .*errors='mark'") as caught:
+        quiet(fails_far_out, np.ones(6), 0.8, budget=400)
     assert isinstance(caught.value.__cause__, ArithmeticError)
-    with pytest.raises(UserError, match="gave inf at point 0 of 14"):
-        quiet(lambda x: np.inf, X0, 0.5, budget=100)
+
+
+def test_a_late_failure_keeps_what_was_found():
+    counted = Counted(sphere)
+    counted.f = lambda x: np.nan if counted.calls == 100 else sphere(x)
+    with pytest.raises(UserError) as raised:
+        quiet(counted, np.ones(5), 0.5, budget=10_000)
+    assert raised.value.result.status == "failed"
+    assert np.isfinite(raised.value.result.fun)
+
+
+def test_a_masked_value_is_missing():
+    def f(x):
+        return np.ma.masked if x[0] < 0 else sphere(x)
+
+    with pytest.raises(UserError, match="nan"):
+        quiet(f, np.ones(2), 0.5, budget=300)
+    found = quiet(f, np.ones(2), 0.5, budget=300, errors="mark")
+    assert found.failures > 0
+    assert found.x[0] >= 0
 
 
 def test_an_int_beyond_64_bits_is_a_number():
@@ -42,12 +53,9 @@ def test_an_int_beyond_64_bits_is_a_number():
 
 
 def test_a_function_that_never_has_a_value():
-    with pytest.raises(
-        UserError,
-        match=r"<lambda>: f never returned a finite value: .* in 10 generations.*errors='raise'.* smaller sigma0",
-    ):
+    with pytest.raises(UserError, match=r"never returned a finite value: .* in 10 generations.*errors='raise'"):
         quiet(lambda x: np.nan, X0, 0.5, budget=10_000, errors="mark")
-    with pytest.raises(UserError, match="f never returned a finite value: the budget of 50 evaluations is spent"):
+    with pytest.raises(UserError, match="never returned a finite value: the budget of 50"):
         quiet(lambda x: 1 / 0, X0, 0.5, budget=50, errors="mark")
 
 
@@ -62,9 +70,8 @@ def test_a_function_that_stops_having_values():
 
 def test_a_function_without_a_minimum():
     result = quiet(lambda x: -sphere(x), X0, 0.5, budget=5000)
-    assert result.status == "failed"
+    assert (result.status, result.mean_fun) == ("failed", -sphere(result.mean))
     assert "f may be unbounded below" in result.message
-    assert result.mean_fun == -sphere(result.mean)
 
 
 def test_a_failure_at_the_last_mean_loses_nothing():
@@ -72,71 +79,73 @@ def test_a_failure_at_the_last_mean_loses_nothing():
     counted.f = lambda x: sphere(x) if counted.calls <= 28 else np.zeros(2)
     result = quiet(counted, X0, 0.5, budget=29, noisy=False)
     assert result.status == "budget"
-    assert "it must return one number" in result.message
+    assert "one number" in result.message
     assert np.isfinite(result.fun)
 
 
 @pytest.mark.parametrize(
     ("options", "argument"),
     [
+        ({"f": "sphere"}, "f is a str"),
         *(({"budget": budget}, "budget") for budget in (None, 10, 0.5)),
-        ({"batched": True, "workers": 2}, "workers=2"),
+        ({"batched": True, "workers": 2}, "workers"),
         ({"workers": 0}, "workers"),
         *(({"x0": x0}, "x0") for x0 in ([], 1.0, [1, np.nan], ["a"], None, np.zeros((3, 1)))),
         ({"x0": None, "domain": "binary"}, "x0: .* dim"),
         ({"x0": None, "dim": 0, "domain": "binary"}, "dim"),
-        ({"dim": 3}, "dim=3"),
-        ({"x0": X0 * 2, "domain": "binary"}, "x0: .* probabilities"),
-        ({"x0": [[0.5, 0.2, 0.2]], "domain": "categorical"}, "x0: .* probabilities"),
-        ({"choices": 3}, "choices=3"),
+        ({"dim": 3}, "dim"),
+        ({"x0": X0 * 2, "domain": "binary"}, "x0"),
+        ({"x0": [[0.5, 0.2, 0.2]], "domain": "categorical"}, "x0"),
+        ({"choices": 3}, "choices"),
         *(({"sigma0": sigma0}, "sigma0") for sigma0 in (None, 0.0, -1, np.nan, "wide", X0)),
-        ({"x0": [1e308]}, "sigma0 0.5 is below the rounding of x0"),
-        ({"x0": [1.0, -1e20]}, "sigma0 0.5 is below the rounding of x0, .* at -1e"),
-        ({"method": "fast_igno"}, "unknown search 'fast_igno': did you mean 'fast_ingo'"),
-        ({"method": "fast_ingo", "betta": 1}, "fast_ingo: .*'betta': did you mean 'beta'"),
-        ({"method": "fast_ingo", "budjet": 8}, "fast_ingo: .*'budjet': did you mean 'budget'"),
-        ({"tol": 1e-6}, "'tol': .* target= .* callback"),
+        *(({"x0": x0}, "sigma0 0.5 is below the rounding of x0") for x0 in ([1e308], [1.0, -1e20])),
+        ({"method": "fast_igno"}, "fast_ingo"),
+        ({"method": "fast_ingo", "betta": 1}, "'beta'"),
+        ({"method": "fast_ingo", "budjet": 8}, "'budget'"),
+        ({"tol": 1e-6}, "'tol': .* target="),
         ({"maxiter": 9}, "'maxiter': budget="),
         ({"timeout": 9}, "'timeout': a callback"),
-        ({"method": "fast_ingo", "normalise": 1}, "fast_ingo: normalise"),
-        ({"method": "fast_ingo", "noise": ["iid"]}, "fast_ingo: noise"),
-        ({"method": "fast_ingo", "noise": "antithetik"}, "noise 'antithetik': did you mean 'antithetic'"),
-        ({"method": "fast_ingo", "beta": "small"}, "fast_ingo: beta"),
-        ({"method": "fast_ingo", "beta": -1}, "beta -1"),
-        ({"method": "fast_ingo", "population": "8"}, "fast_ingo: population"),
-        ({"population": 1}, "population 1"),
-        ({"method": "pycma", "diagonal": "maybe"}, "pycma: diagonal"),
-        ({"method": "es", "domain": "binary"}, "es searches real domains.* ingo_binary, pymoo_ga"),
-        ({"domain": "reel"}, "domain 'reel'"),
-        ({"backend": "numpy"}, "backend 'numpy'"),
-        ({"method": "evosax_snes", "backend": "torch"}, "evosax_snes has no torch backend"),
+        ({"method": "fast_ingo", "normalise": 1}, "normalise"),
+        ({"method": "fast_ingo", "noise": ["iid"]}, "noise"),
+        ({"method": "fast_ingo", "beta": "small"}, "beta"),
+        ({"population": "8"}, "population"),
+        ({"method": "pycma", "diagonal": "maybe"}, "diagonal"),
+        ({"method": "es", "domain": "binary"}, "ingo_binary"),
+        ({"method": "ingo_first_order"}, "gradients"),
+        ({"method": lambda backend, domain, population=None: 3}, "not a SearchSolver"),
+        ({"domain": "reel"}, "domain"),
+        ({"backend": "numpy"}, "backend"),
+        ({"method": "evosax_snes", "backend": "torch"}, "evosax_snes has no torch"),
         ({"seed": -1}, "seed"),
         ({"target": "low"}, "target"),
-        ({"errors": "ignore"}, "errors 'ignore'"),
+        ({"errors": "ignore"}, "errors"),
         *(({"callback": callback}, "^callback") for callback in (3, lambda: None, lambda x, fun: None)),
         ({"noisy": "yes"}, "noisy"),
-        *(({"bounds": bounds}, "bounds") for bounds in (3, [(0, 2)] * 20, (0, np.nan), (3, 2))),
-        ({"bounds": (0, 0.5)}, "x0 is outside the bounds: coordinate 0"),
+        *(({"bounds": bounds}, "bounds") for bounds in (3, [(0, 2)] * 20, (0, np.nan), (3, 2), (0, 1, 2))),
+        ({"bounds": (0, 0.5)}, "x0 is outside the bounds"),
         ({"x0": X0 / 2, "domain": "binary", "bounds": (0, 1)}, "bounds"),
+        *(({"integers": where}, "integers") for where in ([20], [0.5], [True, False])),
+        ({"integers": [0], "method": "pycma"}, "pycma"),
+        ({"integers": [0], "bounds": (0.2, 0.8), "x0": X0 / 2}, "coordinate 0"),
+        ({"integers": [0], "bounds": (0, 5), "x0": 9 * X0}, "coordinate 0"),
+        ({"integers": [0], "domain": "binary", "x0": None, "dim": 3, "sigma0": None}, "whole numbers already"),
     ],
 )
 def test_one_sentence_for_a_mistake(options, argument):
-    skip_without_packages(options.get("method", "ingo"))
-    call = {"x0": X0, "sigma0": 0.5, "budget": 100, **options}
+    if isinstance(method := options.get("method", "ingo"), str):
+        skip_without_packages(method)
+    call = {"f": sphere, "x0": X0, "sigma0": 0.5, "budget": 100, **options}
     with pytest.raises(UserError, match=argument):
-        quiet(sphere, call.pop("x0"), call.pop("sigma0"), **call)
+        quiet(call.pop("f"), call.pop("x0"), call.pop("sigma0"), **call)
 
 
-def test_f_is_a_function_of_a_point_with_one_number():
-    for f in ("sphere", lambda x: x, lambda x: None):
-        with pytest.raises(UserError, match=r"^f is a str|point 0: f returned"):
-            quiet(f, X0, 0.5, budget=100)
-    with pytest.raises(UserError, match=r"returned an array of shape \(3, 20\) for 14 points"):
-        quiet(lambda x: x[:3], X0, 0.5, budget=100, batched=True)
+def test_an_unknown_option_of_a_searcher():
+    with pytest.raises(UserError, match="'backend'"):
+        lowvar.Searcher(X0, 0.5, bakend="jax")
 
 
 @pytest.mark.parametrize(
-    "bounds", [[[0, 1], [2, 3]], ((0, 1), (2, 3)), np.array([[0, 1], [2, 3]]), [[0, None], [2, None]], [[0, 3], [0, 3]]]
+    "bounds", [[[0, 1], [2, 3]], np.array([[0, 1], [2, 3]]), [[0, None], [2, None]], [[0, 3], [0, 3]]]
 )
 def test_pairs_in_two_dimensions_are_not_guessed(bounds):
     """Both readings leave room and differ; or only that as a pair for each coordinate does, which is not ours."""
@@ -149,7 +158,6 @@ def test_pairs_in_two_dimensions_are_not_guessed(bounds):
     [
         ([[0, 0], [2, 3]], [0, 0], [2, 3]),
         (([0, 0], [2, None]), [0, 0], [2, np.inf]),
-        ([[0, 2], [2, 3]], [0, 2], [2, 3]),
         ((np.array([0, 1]), np.array([2, 3])), [0, 1], [2, 3]),
         ((0, [2, 3]), [0, 0], [2, 3]),
     ],
@@ -159,28 +167,3 @@ def test_bounds_in_two_dimensions_with_one_reading(bounds, low, high):
     points = lowvar.Searcher(np.array(low) + 0.5, 5.0, bounds=bounds).ask()
     assert ((points >= low) & (points <= high)).all()
     assert (np.ptp(points, axis=0) > 0.1).all()
-
-
-def test_mistakes_of_a_searcher():
-    with pytest.raises(UserError, match="bounds: they must be"):
-        lowvar.Searcher(X0, 0.5, bounds=(0, 1, 2))
-    with pytest.raises(UserError, match="unknown option 'bakend': did you mean 'backend'"):
-        lowvar.Searcher(X0, 0.5, bakend="jax")
-
-
-def test_a_late_failure_keeps_what_was_found():
-    calls = []
-
-    def f(x):
-        calls.append(0)
-        return float("nan") if len(calls) == 100 else float(x @ x)
-
-    with pytest.raises(UserError) as raised:
-        lowvar.minimize(f, np.ones(5), 0.5, budget=10_000)
-    assert raised.value.result.status == "failed"
-    assert np.isfinite(raised.value.result.fun)
-
-
-def test_a_factory_that_makes_no_search():
-    with pytest.raises(UserError, match="the factory returned an int, not a SearchSolver"):
-        lowvar.minimize(sphere, np.ones(2), 0.5, budget=100, method=lambda backend, domain, population=None: 3)

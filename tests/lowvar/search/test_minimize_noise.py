@@ -18,23 +18,23 @@ class Noisy:
         return sphere(x - 1) + 1 + self.sd * self.rng.normal()
 
 
-@pytest.mark.parametrize(("runs", "least"), [(1, 1), pytest.param(5, 3, marks=pytest.mark.long)])
-def test_noise_is_found_and_the_mean_is_judged(runs, least):
-    """The interval of two standard errors holds the truth in most of five runs, where ``fun`` is always too low."""
-    held = 0
-    for seed in range(runs):
-        f = Noisy(0.5, seed)
-        result = quiet(f, np.zeros(4), 0.5, budget=1500, seed=seed)
-        truth = sphere(result.mean - 1) + 1
-        held += abs(result.mean_fun - truth) <= 2 * result.mean_fun_se
-        assert (result.status, result.success) == ("budget", False)
-        assert f.calls == result.nfev <= 1500
-        assert result.fun < 0.9
-        assert truth < 1.25
-        assert 0.3 < result.noise < 0.7
-        assert "f is noisy: fun is the smallest of many noisy values and biased low" in result.message
-        assert "noise" in repr(result)
-    assert held >= least
+def test_noise_is_found_and_the_mean_is_judged():
+    """The interval of two standard errors holds the truth, where ``fun`` is always too low."""
+    f = Noisy(0.5)
+    result = quiet(f, np.zeros(4), 0.5, budget=1500)
+    truth = sphere(result.mean - 1) + 1
+    assert abs(result.mean_fun - truth) <= 2 * result.mean_fun_se
+    assert (result.status, result.success) == ("budget", False)
+    assert f.calls == result.nfev <= 1500
+    assert result.fun < 0.9
+    assert truth < 1.25
+    assert 0.3 < result.noise < 0.7
+    assert "f is noisy: fun is the smallest of many noisy values and biased low" in result.message
+    lines = {line.split()[0]: line for line in repr(result).splitlines()[1:]}
+    assert np.array2string(result.mean, precision=6) in lines["mean"]
+    assert np.array2string(result.x, precision=6) in lines["x"]
+    assert "mean_fun" in lines
+    assert "noise" in repr(result)
 
 
 @pytest.mark.parametrize("method", ["auto", pytest.param("ingo_path", marks=pytest.mark.long)])
@@ -76,16 +76,6 @@ def test_a_mean_above_the_start_is_told():
     assert any("f at the mean is above the first generation's average" in note for note in result.notes)
 
 
-@pytest.mark.long
-def test_a_mean_that_came_nearer_is_not_called_worse_for_skewed_noise():
-    for seed in range(3):
-        rng = np.random.default_rng(seed)
-        f = lambda v: sphere(v - 0.5) + np.exp(1.5 * rng.normal())  # noqa: E731
-        result = quiet(f, np.zeros(3), 0.5, budget=600, seed=seed)
-        assert sphere(result.mean - 0.5) < 0.75
-        assert not any("moved away" in note for note in result.notes)
-
-
 def test_a_target_of_a_noisy_function_is_not_reached_by_luck():
     lucky = quiet(Noisy(0.5), np.zeros(4), 0.5, budget=1500, target=0.8)  # below the minimum
     assert lucky.fun < 0.8
@@ -104,20 +94,6 @@ def test_a_function_without_noise_pays_next_to_nothing_for_the_question():
     np.testing.assert_array_equal(asked.x, not_asked.x)
 
 
-@pytest.mark.long
-def test_the_standard_error_at_the_mean_holds_for_noise_that_a_call_shares():
-    """The noise leaves the ranks alone: the search converges, and is not exchanged for the one for noisy values."""
-    off = []
-    for seed in range(12):
-        rng = np.random.default_rng(seed)
-        f = lambda points: (points**2).sum(1) + 3 * rng.normal()  # noqa: E731
-        result = quiet(f, np.full(3, 1.5), 0.5, budget=1000, batched=True, seed=seed)
-        assert (result.method, sphere(result.mean) < 1e-6) == ("ingo_cma", True)
-        assert 1.5 < result.noise < 5
-        off.append(result.mean_fun / result.mean_fun_se)  # the truth is 0
-    assert 0.4 < np.sqrt(np.mean(np.square(off))) < 1.7
-
-
 def test_without_a_second_evaluation_the_noise_is_unknown():
     f = Noisy(0.5)
     result = quiet(f, np.zeros(4), 0.5, budget=11)
@@ -131,24 +107,9 @@ def test_without_a_second_evaluation_the_noise_is_unknown():
         assert "noisy" not in said.message
 
 
-@pytest.mark.parametrize("scale", [pytest.param(1e-300, marks=pytest.mark.long), 1e300])
-def test_noise_of_huge_and_tiny_values(scale):
-    """Scaled by a power of two, a search by ranks is the same to the last bit."""
-    scale = 2.0 ** round(np.log2(scale))
-
-    def result(scale):
-        rng = np.random.default_rng(0)
-        return quiet(lambda x: scale * (sphere(x) + rng.normal()), np.ones(4), 0.5, "ingo_cma", budget=800)
-
-    one, other = result(1.0), result(scale)
-    np.testing.assert_array_equal(one.mean, other.mean)
-    assert other.noise == pytest.approx(scale * one.noise, rel=1e-12, abs=0)
-    assert other.mean_fun_se == pytest.approx(scale * one.mean_fun_se, rel=1e-12, abs=0)
-
-
 def test_heavy_tails_are_named():
     def notes(draw):
-        result = quiet(lambda x: sphere(x) + draw(), np.ones(4), 0.5, budget=2000)
+        result = quiet(lambda x: sphere(x) + draw(), np.ones(4), 0.5, budget=1000)
         return any("its tails are heavy" in note for note in result.notes)
 
     assert notes(np.random.default_rng(0).standard_cauchy)
@@ -174,32 +135,15 @@ def test_a_best_value_by_luck_is_no_minimum():
     assert "f is noisy" in short.message
 
 
-@pytest.mark.long
-def test_noise_of_a_position_in_a_batch_is_in_the_standard_error():
-    """The same in each call, so that calls agree: the deviation from the truth is that of an average of positions."""
-    off = []
-    for seed in range(6):
-        noise = np.random.default_rng(seed).normal(size=100)
-        f = lambda points: (points**2).sum(1) + noise[: len(points)]  # noqa: E731
-        result = quiet(f, np.full(3, 1.5), 0.5, "ingo_cma", budget=1000, batched=True, seed=seed)
-        assert 0 < result.noise < 4
-        off.append((result.mean_fun - sphere(result.mean)) / result.mean_fun_se)
-    assert 0.2 < np.median(np.abs(off)) < 2  # few positions: Student's t
-
-
 def test_errors_of_a_two_way_layout():
     """Whether calls, positions, both or none share noise, the mean square error is the expected one."""
     rng = np.random.default_rng(0)
     for calls, positions in ((5, 2), (10, 5)):
-        for sizes in ((0, 0, 1), (1, 0, 0), (0, 1, 0), (1, 1, 1), (0, 1, 1e-3)):
+        for sizes in ((0, 0, 1), (1, 0, 0), (0, 1, 0), (1, 1, 1)):
             square, error = [], []
-            for _ in range(400):
-                parts = (
-                    rng.normal(size=(calls, 1)),
-                    rng.normal(size=(1, positions)),
-                    rng.normal(size=(calls, positions)),
-                )
-                values = 1e200 * sum(size * part for size, part in zip(sizes, parts, strict=True))
+            for _ in range(300):
+                shapes = (calls, 1), (1, positions), (calls, positions)
+                values = 1e200 * sum(size * rng.normal(size=shape) for size, shape in zip(sizes, shapes, strict=True))
                 square.append((values.mean() / 1e200) ** 2)
                 error.append((error_of_mean(values, True) / 1e200) ** 2)
             assert 0.75 < np.mean(error) / np.mean(square) < 2.2, (calls, positions, sizes)
@@ -219,19 +163,6 @@ def test_noise_beside_a_large_constant_is_noise():
     assert "subtract a large constant" in " ".join(still.notes)
 
 
-@pytest.mark.long
-def test_heavy_tails_away_from_the_mean_are_named():
-    """A small budget leaves few values at the mean; repeated points tell."""
-
-    def named(draw, seed):
-        rng = np.random.default_rng(seed)
-        result = quiet(lambda x: sphere(x) + draw(rng), np.ones(4), 0.5, budget=150, seed=seed)
-        return any("its tails are heavy" in note for note in result.notes)
-
-    assert sum(named(lambda rng: rng.standard_cauchy(), seed) for seed in range(6)) >= 3
-    assert sum(named(lambda rng: rng.normal(), seed) for seed in range(6)) <= 1
-
-
 def test_what_counts_as_heavy():
     """One value has most of the squares: hardly ever of normal ones, in most samples of Cauchy's."""
     rng = np.random.default_rng(0)
@@ -242,3 +173,34 @@ def test_what_counts_as_heavy():
         )
         assert normal < 0.005
         assert cauchy > 0.3
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("shared", ["calls", "positions"])
+def test_the_standard_error_at_the_mean_holds_for_noise_that_calls_or_positions_share(shared):
+    """The noise of a call leaves the ranks alone: the search converges. That of positions is the same in each call."""
+    off = []
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        places = rng.normal(size=100)
+
+        def f(points, rng=rng, places=places):
+            return (points**2).sum(1) + (3 * rng.normal() if shared == "calls" else places[: len(points)])
+
+        result = quiet(f, np.full(3, 1.5), 0.5, "ingo_cma", budget=1000, batched=True, seed=seed)
+        assert 0 < result.noise < 5
+        off.append((result.mean_fun - sphere(result.mean)) / result.mean_fun_se)
+    assert 0.2 < np.median(np.abs(off)) < 2  # few positions: Student's t
+
+
+def test_noise_of_huge_values():
+    """Scaled by a power of two, a search by ranks is the same to the last bit."""
+
+    def result(scale):
+        rng = np.random.default_rng(0)
+        return quiet(lambda x: scale * (sphere(x) + rng.normal()), np.ones(4), 0.5, "ingo_cma", budget=800)
+
+    one, other = result(1.0), result(2.0**997)
+    np.testing.assert_array_equal(one.mean, other.mean)
+    assert other.noise == pytest.approx(2.0**997 * one.noise, rel=1e-12, abs=0)
+    assert other.mean_fun_se == pytest.approx(2.0**997 * one.mean_fun_se, rel=1e-12, abs=0)

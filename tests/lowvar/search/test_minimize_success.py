@@ -8,7 +8,6 @@ import lowvar
 from lowvar.search.convergence import Look
 from lowvar.search.evaluator import Evaluator, from_callable
 from lowvar.search.problem import Domain
-from lowvar.search.solvers.box import Box
 
 
 def batched(f, x0, sigma0, budget, **options):
@@ -17,6 +16,15 @@ def batched(f, x0, sigma0, budget, **options):
 
 def turned(dim):
     return np.linalg.qr(np.random.default_rng(dim).normal(size=(dim, dim)))[0]
+
+
+def looked(f, at):
+    """A look around a point, downhill, and the evaluator of its calls."""
+    evaluator = Evaluator(from_callable(f, Domain("real", len(at)), batched=True), 10_000)
+    evaluator(at[None, :])
+    look = Look(lowvar.Searcher(at, 1e-12), evaluator, 0.5, 1e-11)
+    look.downhill()
+    return look, evaluator
 
 
 def ridge(points):
@@ -33,17 +41,17 @@ def test_a_ridge_is_no_minimum(seed):
     assert result.fun < 1e-6 or not result.success
 
 
-def curved(points):
-    """Kinks along a parabola, down which the way to the minimum 0 at 1 bends."""
-    first = points[:, :1]
-    return 100 * np.abs(points[:, 1:] - first**2).sum(1) + (1 - first[:, 0]) ** 2
-
-
+@pytest.mark.long
 def test_a_curved_ridge_is_no_minimum():
-    """The slope between opposite points leads off this ridge; another search from ``x`` does not come back to it.
+    """Kinks along a parabola, down which the way to the minimum bends: the slope between opposite points leads off it.
 
-    The mean is that of the search that found ``x``, and not of the last one.
+    Another search from ``x`` does not come back; the mean is that of the search that found ``x``, not of the last one.
     """
+
+    def curved(points):
+        first = points[:, :1]
+        return 100 * np.abs(points[:, 1:] - first**2).sum(1) + (1 - first[:, 0]) ** 2
+
     result = batched(curved, np.full(20, -0.5), 0.5, 13_000, seed=0, noisy=False)
     assert 0.5 < result.fun < 1.5
     assert not result.success
@@ -76,20 +84,15 @@ def test_a_minimum_beside_a_jump_is_confirmed():
     [
         (lambda x: 1e3 + np.abs(x).sum(1), True),
         (lambda x: x[:, 0] ** 2 + np.abs(x[:, 1]), True),
-        (lambda x: np.abs(x).max(1), True),
         (lambda x: np.where(x > 0, 10 * x, -x).sum(1), True),
         (lambda x: np.sqrt(np.abs(x)).sum(1), True),
         (lambda x: 1e3 + 1e4 * (x**2).sum(1), False),
         (lambda x: (np.abs(x) ** 1.5).sum(1), False),
-        (lambda x: (x**4).sum(1), False),
         (lambda x: x[:, 0] + x[:, 1], False),
     ],
 )
 def test_a_kink_is_told_from_a_smooth_minimum(f, is_kinked):
-    evaluator = Evaluator(from_callable(f, Domain("real", 3), batched=True), 10_000)
-    evaluator(np.zeros((1, 3)))
-    look = Look(lowvar.Searcher(np.zeros(3), 1e-12), evaluator, 0.5, 1e-11)
-    look.downhill()
+    look, _ = looked(f, np.zeros(3))
     assert look.kinked == is_kinked
 
 
@@ -97,13 +100,10 @@ def test_a_look_along_the_ridge_finds_it_lower():
     """From a point on the ridge, opposite points show the slope to many digits, though hardly any direction is down."""
     dim = 20
     on = 0.3 + turned(dim)[:, 0]  # f = 1, and 1000 times the distance from the line
-    evaluator = Evaluator(from_callable(ridge, Domain("real", dim), batched=True), 10_000)
-    evaluator(on[None, :])
     rng = np.random.default_rng(0)
     steps = rng.normal(size=(1000, dim)) * 10.0 ** rng.uniform(-12, 0, (1000, 1))
     assert (ridge(on + steps) > ridge(on[None, :])).all()
-    look = Look(lowvar.Searcher(on, 1e-12), evaluator, 0.5, 1e-11)
-    look.downhill()
+    look, evaluator = looked(ridge, on)
     assert look.better
     assert evaluator.best < 1e-3
     assert look.count == evaluator.evaluations - 1
@@ -113,13 +113,6 @@ def stairs(points):
     """Steps of 0.1 on a turned ellipsoid, whose lowest plateau holds 0.3."""
     z = (points - 0.3) @ turned(points.shape[1]) * 10 ** np.linspace(0, 1, points.shape[1])
     return np.floor(0.5 + 10 * np.abs(z)).sum(1) / 10
-
-
-def test_a_plateau_is_the_lowest_or_is_not_called_a_minimum():
-    high = batched(stairs, np.full(20, 3.0), 1.0, 25_000)
-    assert high.fun == 0 or not high.success
-    low = batched(stairs, np.full(2, 3.0), 1.0, 10_000)
-    assert (low.fun, low.success) == (0, True)
 
 
 def test_the_last_digits_of_f_are_no_plateau():
@@ -132,15 +125,11 @@ def test_the_last_digits_of_f_are_no_plateau():
 
 @pytest.mark.parametrize("size", [1.0, 1e6])
 def test_high_outliers_leave_a_minimum_a_minimum(size):
-    for seed in range(3):
-        rng = np.random.default_rng(seed)
-
-        def f(x, rng=rng):
-            return 3 + sphere(x - 1) + size * (rng.random() < 0.05) * rng.random()
-
-        result = quiet(f, np.zeros(3), 0.5, budget=20_000, seed=seed)
-        assert (result.status, result.success) == ("converged", True), result.message
-        assert sphere(result.x - 1) < 1e-9
+    rng = np.random.default_rng(0)
+    f = lambda x: 3 + sphere(x - 1) + size * (rng.random() < 0.05) * rng.random()  # noqa: E731
+    result = quiet(f, np.zeros(3), 0.5, budget=20_000)
+    assert (result.status, result.success) == ("converged", True), result.message
+    assert sphere(result.x - 1) < 1e-9
 
 
 def test_low_outliers_are_not_the_minimum():
@@ -160,36 +149,23 @@ def test_a_value_that_is_missing_now_and_then_is_no_noise():
     assert (result.status, result.success, result.noise) == ("converged", True, 0)
 
 
-def test_the_look_around_costs_a_few_percent():
+def test_a_budget_that_ends_before_the_look_is_no_success_and_the_look_costs_a_few_percent():
     """On a smooth function, the evaluations after the last generation."""
-    for dim in (5, 20):
-        result = quiet(lambda x: sphere(x - 0.3), np.ones(dim), 0.5, budget=60_000, noisy=False)
-        assert result.success
-        population = len(lowvar.Searcher(np.ones(dim), 0.5).ask())
-        assert result.nfev - result.nit * population < 0.05 * result.nfev
-
-
-def test_a_budget_that_ends_before_the_look_is_no_success():
-    settled = quiet(sphere, np.ones(3), 0.5, budget=20_000, noisy=False)
+    settled = quiet(sphere, np.ones(5), 0.5, budget=20_000, noisy=False)
     assert settled.success
-    short = quiet(sphere, np.ones(3), 0.5, budget=settled.nfev - 20, noisy=False)
+    population = len(lowvar.Searcher(np.ones(5), 0.5).ask())
+    assert settled.nfev - settled.nit * population < 0.05 * settled.nfev
+    short = quiet(sphere, np.ones(5), 0.5, budget=settled.nfev - 20, noisy=False)
     assert (short.status, short.success) == ("budget", False)
     assert "before the search converged" not in short.message
-    assert short.nfev <= settled.nfev - 20
 
 
-def test_print_shows_the_point_of_each_value():
-    rng = np.random.default_rng(0)
-    noisy = quiet(lambda x: sphere(x) + rng.normal(), np.ones(3), 0.5, budget=300)
-    lines = {line.split()[0]: line for line in repr(noisy).splitlines()[1:]}
-    assert np.array2string(noisy.mean, precision=6) in lines["mean"]
-    assert np.array2string(noisy.x, precision=6) in lines["x"]
-    assert "mean_fun" in lines
+def test_a_plateau_is_the_lowest():
+    low = batched(stairs, np.full(2, 3.0), 1.0, 10_000)
+    assert (low.fun, low.success) == (0, True)
 
 
-def test_the_map_of_bounds_is_inverted():
-    """Near both bounds, near one and in the middle, for widths that it rescales and for those it leaves alone."""
-    low, high = np.array([0.0, -1.0, -np.inf, 2.0]), np.array([1.0, np.inf, 3.0, 2.5])
-    box = Box((low, high), 4, 0.4)
-    for x in ([0, -1, 3, 2], [1, 5, -7, 2.5], [0.01, -0.9, 2.99, 2.01], [0.5, 0, 0, 2.2]):
-        np.testing.assert_allclose(box.inside(box.before(np.array(x, float))), x, rtol=0, atol=1e-15)
+@pytest.mark.long
+def test_a_plateau_above_is_not_called_a_minimum():
+    high = batched(stairs, np.full(20, 3.0), 1.0, 25_000)
+    assert high.fun == 0 or not high.success

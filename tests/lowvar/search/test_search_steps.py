@@ -13,13 +13,16 @@ import pytest
 from lowvar.core import backend as backends
 from lowvar.search.problem import Domain
 from lowvar.search.solvers import SEARCH
+from lowvar.search.solvers.fast_ingo import DiagonalState
+from lowvar.search.solvers.gaussian import FactoredState
 
 TORCH = backends.get("torch")
 
 
-def normalised(values):
-    """``h_i / N`` with ``h_i = (f_i - mean f) / std f``."""
-    return (values - values.mean()) / values.std() / len(values)
+def clipped(matrix):
+    """The matrix with eigenvalues of 1e-3 or more."""
+    values, vectors = np.linalg.eigh(matrix)
+    return (vectors * np.maximum(values, 1e-3)) @ vectors.T
 
 
 def power(matrix, exponent):
@@ -30,8 +33,8 @@ def power(matrix, exponent):
 class Gaussian:
     """``N(mu, A A')``, and ``M = sum_i w_i (z_i z_i' - I)``, ``s = sum_i w_i z_i``."""
 
-    def __init__(self, mean, sigma, n, **settings):
-        self.mean, self.d, self.n, self.settings = mean, len(mean), n, settings
+    def __init__(self, mean, sigma, n, **shaping):
+        self.mean, self.d, self.n, self.shaping = mean, len(mean), n, shaping
         self.A = sigma * np.eye(self.d)
         self.began()
 
@@ -45,6 +48,9 @@ class Gaussian:
     def points(self, z):
         return self.mean + z @ self.A.T
 
+    def weights(self, values):
+        return shaped(values, self.n, **self.shaping)
+
     def moments(self, z, w):
         return w @ z, sum(one * (np.outer(a, a) - np.eye(self.d)) for one, a in zip(w, z, strict=True))
 
@@ -53,8 +59,8 @@ class Ingo(Gaussian):
     """``Sigma^-1 + 2 beta grad_Sigma J``, then ``mu - beta Sigma_new grad_mu J`` (eqs. 10, 11)."""
 
     def tell(self, z, values):
-        s, M = self.moments(z, normalised(values))
-        B = np.eye(self.d) + self.beta * M
+        s, M = self.moments(z, self.weights(values))
+        B = clipped(np.eye(self.d) + self.beta * M)
         self.moved(s, B)
         self.A = self.A @ power(B, -0.5)
 
@@ -73,9 +79,9 @@ class Igo(Gaussian):
     """``Sigma - 2 beta Sigma grad_Sigma J Sigma``: Ollivier et al."""
 
     def tell(self, z, values):
-        s, M = self.moments(z, normalised(values))
+        s, M = self.moments(z, self.weights(values))
         self.mean = self.mean - self.beta * self.A @ s
-        self.A = self.A @ power(np.eye(self.d) - self.beta * M, 0.5)
+        self.A = self.A @ power(clipped(np.eye(self.d) - self.beta * M), 0.5)
 
 
 class FastIngo(Gaussian):
@@ -85,7 +91,7 @@ class FastIngo(Gaussian):
         self.beta = 1 / math.sqrt(self.d)
 
     def tell(self, z, values):
-        w, sigma = normalised(values), np.diag(self.A)
+        w, sigma = self.weights(values), np.diag(self.A)
         new = 1 / np.sqrt(1 / sigma**2 + self.beta * (w @ z**2) / sigma**2)
         self.mean = self.mean - self.beta * new**2 * (w @ z) / sigma
         self.A = np.diag(new)
@@ -96,7 +102,7 @@ class FastIngoAdaptive(FastIngo):
 
     def tell(self, z, values):
         super().tell(z, values)
-        w, n = normalised(values), self.n
+        w, n = self.weights(values), self.n
         explained = (((w @ z) ** 2).sum() - (w**2 * (z**2).sum(1)).sum()) * n / (n - 1)
         rate = 0.025 * n / math.sqrt(2 * self.d)
         least = 1 / math.sqrt(self.d)
@@ -107,14 +113,14 @@ class Es(Gaussian):
     """``mu - a s / sigma``: Salimans et al., Algorithm 1."""
 
     def tell(self, z, values):
-        self.mean = self.mean - 0.01 * (normalised(values) @ z) / self.A[0, 0]
+        self.mean = self.mean - 0.01 * (self.weights(values) @ z) / self.A[0, 0]
 
 
 class Reinforce(Gaussian):
     """Gradient descent on ``mu`` and the diagonal of ``Sigma`` (eqs. 12, 13)."""
 
     def tell(self, z, values):
-        w, sigma = normalised(values), np.diag(self.A)
+        w, sigma = self.weights(values), np.diag(self.A)
         self.mean = self.mean - 1e-3 * (w @ z) / sigma
         self.A = np.diag(np.sqrt(sigma**2 - 1e-3 * 0.5 * (w @ (z**2 - 1)) / sigma**2))
 
@@ -130,10 +136,10 @@ class Bounded(Gaussian):
 
 
 class ZerothOrder(Bounded):
-    """From values, with ``f(mu)`` as baseline (eq. 31), which is the last value."""
+    """From values, with ``f(mu)`` as baseline (eq. 31)."""
 
     def estimates(self, z, values, sigma):
-        h = (values[:-1] - values[-1]) / values[:-1].std() / self.n
+        h = shaped(values, self.n, "centre")
         return h @ z / sigma, 0.5 * (h @ (z**2 - 1)) / sigma**2
 
 
@@ -154,7 +160,7 @@ class IngoPath(Gaussian):
 
     def tell(self, z, values):
         d, n = self.d, self.n
-        s, M = self.moments(z, normalised(values))
+        s, M = self.moments(z, self.weights(values))
         c_c = (4 + n / 2 / d) / (d + 4 + 2 * (n / 2) / d)
         c = 4 * 2 / ((d + 1.3) ** 2 + n / 2)
         q = (1 - c_c) * self.q - math.sqrt(c_c * (2 - c_c) * n) * s
@@ -232,11 +238,14 @@ def covariance(state):
     return np.diag(np.broadcast_to(state.sigma, state.mean.shape) ** 2)
 
 
-def generations(name, d, n, scale=1.0, tilt=0.0, shift=0.0, count=3):
+def generations(name, d, n, scale=1.0, tilt=0.0, shift=0.0, count=3, beta=None, **shaping):
     """The search and its transcription after each of some generations; ``tilt`` and ``shift`` move it one way."""
     rng = np.random.default_rng([d, n, len(name)])
-    solver, start = SEARCH.get(name)(TORCH, Domain("real", d), n), rng.normal(size=d)
-    formula, state = GAUSSIAN[name](start, 0.7, n), solver.init(start, 0.7)
+    options = shaping if beta is None else {"beta": beta, **shaping}
+    solver, start = SEARCH.get(name)(TORCH, Domain("real", d), n, **options), rng.normal(size=d)
+    formula, state = GAUSSIAN[name](start, 0.7, n, **shaping), solver.init(start, 0.7)
+    if beta is not None:
+        formula.beta = beta
     for _ in range(count):
         z = rng.normal(size=(n, d)) - shift * (np.arange(d) == 0)
         points = solver.ask(state, TORCH.asarray(z))
@@ -249,10 +258,16 @@ def generations(name, d, n, scale=1.0, tilt=0.0, shift=0.0, count=3):
         yield TORCH.to_numpy(state), formula
 
 
+RAW = {"baseline": "none", "normalise": False}  # eqs. (14) to (17), Appendix K
+CASES = [*((name, {}) for name in GAUSSIAN), ("ingo", {"baseline": "centre"}), ("igo", {"baseline": "none"}),
+         ("ingo", RAW), ("ingo_step", RAW), ("reinforce_gd", RAW)]  # fmt: skip
+
+
 @pytest.mark.parametrize(("d", "n"), SIZES)
-@pytest.mark.parametrize("name", GAUSSIAN)
-def test_each_generation_is_the_formula(name, d, n):
-    for state, formula in generations(name, d, n):
+@pytest.mark.parametrize(("name", "shaping"), CASES)
+def test_each_generation_is_the_formula(name, shaping, d, n):
+    """Weights that do not sum to zero leave their trace in ``M``."""
+    for state, formula in generations(name, d, n, **shaping):
         np.testing.assert_allclose(state.mean, formula.mean, rtol=1e-9, atol=1e-10)
         np.testing.assert_allclose(covariance(state), formula.covariance, rtol=1e-8, atol=1e-10)
         if hasattr(state, "beta"):
@@ -319,7 +334,7 @@ def test_ingo_binary_is_appendix_a():
         p, u, values = 1 / (1 + np.exp(-eta)), rng.uniform(size=(n, d)), rng.normal(size=n)
         x = u < p
         assert (np.asarray(solver.ask(state, TORCH.asarray(u))) == x).all()
-        eta = np.clip(eta - normalised(values) @ (x / p - ~x / (1 - p)) / d, np.log(0.2 / 0.8), np.log(0.8 / 0.2))
+        eta = np.clip(eta - shaped(values, n) @ (x / p - ~x / (1 - p)) / d, np.log(0.2 / 0.8), np.log(0.8 / 0.2))
         state = solver.tell(state, None, TORCH.asarray(x.astype(np.int32)), TORCH.asarray(values))
         np.testing.assert_allclose(state.logits, eta, rtol=1e-10, atol=1e-12)
 
@@ -338,7 +353,7 @@ def test_ingo_categorical_is_appendix_a():
         x = (u[:, :, None] >= P.cumsum(1)[None, :, :-1]).sum(2)
         assert (np.asarray(solver.ask(state, TORCH.asarray(u))) == x).all()
         hit = x[:, :, None] == np.arange(K)
-        eta = eta - np.einsum("n,ndk->dk", normalised(values), hit / P) / d
+        eta = eta - np.einsum("n,ndk->dk", shaped(values, n), hit / P) / d
         state = solver.tell(state, None, TORCH.asarray(x.astype(np.int32)), TORCH.asarray(values))
         np.testing.assert_allclose(state.logits, eta - eta.max(1, keepdims=True), rtol=1e-10, atol=1e-12)
 
@@ -351,3 +366,31 @@ def test_default_populations_are_those_of_the_paper(name, d, expected):
     kind = SEARCH.about(name).domains[0]
     solver = SEARCH.get(name)(TORCH, Domain(kind, d, 3) if kind != "real" else Domain(kind, d))
     assert solver.population == expected
+
+
+def shaped(values, n, baseline="mean", normalise=True):
+    """``h_i / N``, ``h_i = (f_i - b) / std f``, ``b`` the mean, ``f(mu)``, which is the last value, or nothing."""
+    points = values[:n]
+    b = {"mean": points.mean(), "centre": values[-1], "none": 0.0}[baseline]
+    return (points - b) / (points.std() if normalise else 1.0) / n
+
+
+@pytest.mark.parametrize(("d", "n"), SIZES)
+@pytest.mark.parametrize("name", ["ingo", "ingo_step", "igo"])
+def test_eigenvalues_are_clipped(name, d, n):
+    """A step so long that ``I + beta M`` is not positive: its eigenvalues are kept above 1e-3, and no others."""
+    ((state, formula),) = generations(name, d, n, beta=5.0, count=1)
+    size = np.abs(formula.covariance).max()
+    assert size > 100 or name == "igo"
+    np.testing.assert_allclose(covariance(state), formula.covariance, rtol=1e-8, atol=1e-8 * size)
+    np.testing.assert_allclose(state.mean, formula.mean, rtol=1e-8, atol=1e-9 * np.abs(formula.mean).max())
+
+
+def test_spread_is_of_the_covariance():
+    factor = np.random.default_rng(6).normal(size=(6, 6))
+    sigma, condition = SEARCH.get("ingo")(TORCH, Domain("real", 6)).spread(FactoredState(None, TORCH.asarray(factor)))
+    values = np.linalg.eigvalsh(factor @ factor.T)
+    assert float(sigma) == pytest.approx(np.exp(np.log(values).mean() / 2))
+    assert float(condition) == pytest.approx(values.max() / values.min())
+    fast = SEARCH.get("fast_ingo")(TORCH, Domain("real", 2))
+    assert [float(v) for v in fast.spread(DiagonalState(None, TORCH.asarray(np.array([1.0, 4.0]))))] == [2.0, 16.0]

@@ -33,7 +33,7 @@ for kind, data in {cases}:
     given = {{"memory": DATA, "files": mapped}}[data]
     settings = {{"data": given, "estimator": kind, "batch_size": 40, "num_steps": 17}}
     fits = fitted(devices={count}, **settings), fitted(**settings)  # on the first of this process's own
-    on = [len(jax.tree.leaves(fit.run.kept[fit.run.epochs[1]])[0].sharding.device_set) for fit in fits]
+    on = [len(jax.tree.leaves(fit.run.copies[fit.run.epochs[1]])[0].sharding.device_set) for fit in fits]
     assert on == [{count}, 1], on
     both = [fit.guide_params | {{"elbo": fit.elbo["elbo"].to_numpy()}} for fit in fits]
     found[f"{{kind}} {{data}}"] = max(float(np.abs(both[0][b] / both[1][b] - 1).max()) for b in both[0])

@@ -50,7 +50,7 @@ def test_the_number_of_steps_is_exact(steps, rows, size):
     data = {key: value[:rows] for key, value in DATA.items()}
     found = fitted(data=data, num_steps=steps, batch_size=size, estimator="naive")
     assert found.elbo["iteration"].iloc[-1] == found.run.num_steps == steps
-    state = found.run.kept[found.run.epochs[1]][0]
+    state = found.run.copies[found.run.epochs[1]][0]
     whole = -(-rows // size)
     assert int(jax.tree.leaves(state.optimizer)[0].ravel()[0]) == steps // whole * whole  # Adam's count
 

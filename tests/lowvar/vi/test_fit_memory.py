@@ -106,7 +106,7 @@ def test_decompose_takes_a_fit_that_ended_early():
     assert 0 < early < last == ended.run.num_steps // 10 < 40
     assert lowvar.decompose(moving, FAR, ended, estimators=("joint",), **DESIGN).memories == {"joint": "the fit's own"}
     resumed = ended.resume(8, khat_samples=0, progress=False)
-    assert set(resumed.run.kept) == set(resumed.run.epochs)
+    assert set(resumed.run.copies) == set(resumed.run.epochs)
 
 
 def test_another_batch_size_fills_memories(fit):

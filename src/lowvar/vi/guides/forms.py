@@ -407,7 +407,7 @@ _STEP = 0.3  # standard deviation of a step along them
 _ZERO = 1e-4  # a change that counts as none, relative to changes away from the centre
 
 
-def drawn_start(
+def random_start(
     centre: np.ndarray, sites: Mapping[str, slice], near: Iterable[str], key: Any, *,
     problem_at: Callable[[np.ndarray], Any], check: Any,
 ) -> Any:  # fmt: skip

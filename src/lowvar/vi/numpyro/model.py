@@ -29,7 +29,7 @@ from lowvar.core.rows import native
 from lowvar.errors import UserError
 from lowvar.vi.descent import MeanFieldOfRows, OfBatch, Rows
 from lowvar.vi.guides import forms as guide_forms
-from lowvar.vi.guides.forms import drawn_start, fill
+from lowvar.vi.guides.forms import fill, random_start
 from lowvar.vi.guides.gaussian import NO_NOISE, MeanField, family, is_amortised
 from lowvar.vi.numpyro.trace import (
     AllRows,
@@ -165,7 +165,7 @@ def from_numpyro(
         name: name in reports.
         init: start of a fit: one of NumPyro's strategies, such as ``init_to_median``; or values of sites, or the
             parameters of an ``AutoNormal`` or of a joint guide of NumPyro's, by name. Latent sites that it leaves out
-            start near 0 in their unconstrained space, or far if 0 is a saddle point, see ``drawn_start``;
+            start near 0 in their unconstrained space, or far if 0 is a saddle point, see ``random_start``;
             ``numpyro.param`` sites at their own values.
         init_is: name of ``init`` in error messages.
         key: JAX key of that start; exactly 0 if not given.
@@ -256,7 +256,7 @@ def from_numpyro(
     centre, log_sigma, near = _start(name, transforms, np.asarray(first), point, sites, init, init_is)
     encoded = local if is_amortised(guide) else {}
     near = [] if key is None or guide_forms.LOC in joint else [site for site in near if site not in encoded]
-    return drawn_start(
+    return random_start(
         centre, sites, near, key,
         problem_at=lambda mu: replace(problem, start=guide_forms.started(problem, mu, log_sigma, joint, key, where)),
         check=NumPyroCheck(functions, free),

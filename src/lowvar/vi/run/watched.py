@@ -33,7 +33,7 @@ ENDED = {
 
 
 @dataclass(frozen=True)
-class Reached:
+class Measurements:
     """The measured part of a run.
 
     Attributes:
@@ -57,8 +57,8 @@ class Run:
         name: name under which its noise was drawn.
         khat_samples: draws for k-hat, as given to ``fit``.
         epochs: ``(early, whole)``: epochs at which the state was copied, see ``Watch``.
-        kept: the copies, ``{epoch: state of the engine}``.
-        reached: the measurements along the run.
+        copies: the copies, ``{epoch: state of the engine}``.
+        measurements: the measurements along the run.
         ended: why it ended: ``budget`` (all steps), ``converged`` (``stop``), ``callback`` or ``interrupted`` (Ctrl-C).
     """
 
@@ -69,14 +69,14 @@ class Run:
     name: str
     khat_samples: int | None = None
     epochs: tuple[int, int] = (0, 0)
-    kept: Mapping[int, Any] = field(default_factory=dict)
-    reached: Reached | None = None
+    copies: Mapping[int, Any] = field(default_factory=dict)
+    measurements: Measurements | None = None
     ended: Ended = "budget"
 
     @property
     def memory(self):
         """The estimator's state at the end of the last whole epoch."""
-        return jax.tree.map(lambda leaf: leaf[0, 0], self.kept[self.epochs[1]][0].estimator)
+        return jax.tree.map(lambda leaf: leaf[0, 0], self.copies[self.epochs[1]][0].estimator)
 
 
 @dataclass(frozen=True)
@@ -117,12 +117,12 @@ class Watch(Hook):
 
     Attributes:
         record: the measurements.
-        begun: state and position to begin from.
+        origin: state and position to begin from.
         stops: positions at which the run is measured or its state is copied.
         num_steps: updates, those made once the run has ended.
         whole: number of complete epochs.
         early: epoch of the first copy.
-        kept: the copies, ``{epoch: state}``, at ``early`` and ``whole`` after a run.
+        copies: the copies, ``{epoch: state}``, at ``early`` and ``whole`` after a run.
         ended: why the run ended.
     """
 
@@ -136,22 +136,22 @@ class Watch(Hook):
         self.num_steps, self.whole, steps = run.num_steps, run.num_steps // engine.steps, engine.steps
         self.early = max(0, self.whole - max(_EPOCHS_AFTER, -(-_STEPS_AFTER // steps), self.whole // _SHARE_AFTER))
         self.ended: Ended = "budget"
-        self.kept: dict[int, Any] = {}
+        self.copies: dict[int, Any] = {}
         self._recent: dict[int, Any] = {}
         self._late: list[tuple[int, float, float]] = []  # iteration, ELBO and its standard error
         self.record = Record(engine.measure, engine.stops)
-        self.begun: tuple[Any, int | None]
-        if run.reached is None:
-            self.begun = engine.init(), None
+        self.origin: tuple[Any, int | None]
+        if run.measurements is None:
+            self.origin = engine.init(), None
         else:
             early, at = run.epochs
-            self.begun = self._copied(run.kept[at]), at
+            self.origin = self._copied(run.copies[at]), at
             self.early = early if self.early < at else self.early  # its own has passed
-            self.kept = {epoch: state for epoch, state in run.kept.items() if epoch in (self.early, self.whole)}
-            self._recent = {at: run.kept[at]}
-            stops = run.reached.stops
+            self.copies = {epoch: state for epoch, state in run.copies.items() if epoch in (self.early, self.whole)}
+            self._recent = {at: run.copies[at]}
+            stops = run.measurements.stops
             passed = [i for i, stop in enumerate(stops) if stop <= at and stop in engine.stops]
-            measured = {name: array[passed] for name, array in run.reached.measured.items()}
+            measured = {name: array[passed] for name, array in run.measurements.measured.items()}
             self.record.restore([stops[i] for i in passed], measured)
         self.stops = sorted({*engine.stops, self.early, self.whole})
 
@@ -181,7 +181,7 @@ class Watch(Hook):
     def stopped(self, state, at, halted):
         """Copies the state."""
         if at in (self.early, self.whole):
-            self.kept[at] = self._copied(state)
+            self.copies[at] = self._copied(state)
         if at == self.record.at[-1] and at <= self.whole and at not in self._recent:
             last = dict(list(self._recent.items())[-1:])
             self._recent = last | {at: self._copied(state)}
@@ -228,9 +228,9 @@ class Watch(Hook):
         if self._pressed():
             self.ended = "interrupted"
         self.whole, self.num_steps = at, at * self._engine.steps
-        copies = self._recent | self.kept
-        self.early = self.early if self.early in self.kept and self.early < self.whole else min(self._recent)
-        self.kept = {epoch: copies[epoch] for epoch in (self.early, self.whole)}
+        copies = self._recent | self.copies
+        self.early = self.early if self.early in self.copies and self.early < self.whole else min(self._recent)
+        self.copies = {epoch: copies[epoch] for epoch in (self.early, self.whole)}
 
     def trace(self):
         """The ELBOs of the iterates: a table with columns ``iteration, elbo, elbo_se``."""

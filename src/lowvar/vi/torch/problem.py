@@ -12,7 +12,7 @@ from lowvar.core.backend import get
 from lowvar.core.rows import native
 from lowvar.errors import UserError
 from lowvar.vi.guides import forms as guide_forms
-from lowvar.vi.guides.forms import drawn_start, fill
+from lowvar.vi.guides.forms import fill, random_start
 from lowvar.vi.guides.gaussian import LowRank, MeanField, family, is_amortised
 from lowvar.vi.torch.checks import TorchCheck, dtype_of
 from lowvar.vi.torch.functions import functions_of, traceable
@@ -137,7 +137,7 @@ def problem_of(model, *, name, init, init_is, key, guide) -> TorchProblem:
         name, get("torch"), model.N, model.dim, likelihood, prior, sites=sites, dtype=dtype_of(model, name, centre),
         model=model, family=family(guide), subsample_size=model.subsample_size,
     )  # fmt: skip
-    return drawn_start(
+    return random_start(
         centre, sites, near, key,
         problem_at=lambda mu: replace(problem, start=guide_forms.started(problem, mu, log_sigma, joint, key, where)),
         check=TorchCheck(),
