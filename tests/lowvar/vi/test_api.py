@@ -142,7 +142,6 @@ def test_decompose_takes_labels_and_options(example, data, fitted, tmp_path):
         ({"epochs": 10, "estimator": "naive"}, "'epochs'.* num_steps"),
         ({"n_samples": 10}, "'n_samples'.* num_particles"),
     ],
-    ids=str,
 )
 def test_bad_input_of_fit(example, data, options, named):
     with pytest.raises(UserError, match=named):

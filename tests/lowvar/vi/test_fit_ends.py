@@ -92,7 +92,6 @@ def test_the_plateau_of_a_line():
     ("name", "value"),
     [*(("callback", one) for one in (7, lambda: None, lambda iteration, elbo: None, lambda at: 1)),
      *(("stop", one) for one in (-1.0, "elbo", np.nan, max))],
-    ids=str,
 )  # fmt: skip
 def test_wrong_callbacks_and_stops(name, value):
     with pytest.raises(UserError, match=name):
