@@ -148,7 +148,7 @@ def test_a_resumed_cosine_is_stretched_to_the_new_end():
     longer = first.resume(64, khat_samples=0, progress=False)
     assert (longer.run.solver.schedule.r, longer.run.num_steps) == (128, 128)
     moved = longer.params["w_auto_loc"] - first.params["w_auto_loc"]
-    assert np.abs(moved).min() > 0.05  # 64 steps of 0.01, half of them falling, could move by 0.48
+    assert np.abs(moved).max() > 0.05  # 64 steps of 0.01, half of them falling, could move by 0.48
 
 
 def test_a_late_rise_is_measured_before_the_step_size_falls():

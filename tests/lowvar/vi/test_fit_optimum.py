@@ -55,10 +55,10 @@ def rms(value):
 def test_an_average_is_closer_to_the_optimum(data, best):
     off = {}
     for average in (False, None):
-        same = {"average": average, "estimator": "naive", "num_steps": 2000, "khat_samples": 0, **SETTINGS}
-        runs = [errors(lowvar.fit(linear, data, seed=seed, **same), best) for seed in range(2)]
+        same = {"average": average, "estimator": "naive", "num_steps": 1000, "khat_samples": 0, **SETTINGS}
+        runs = [errors(lowvar.fit(linear, data, seed=seed, **same), best) for seed in range(4)]
         off[average] = [rms(part) for part in zip(*runs, strict=True)]
-    assert off[None][0] < 0.6 * off[False][0]  # standard deviations
+    assert off[None][0] < 0.85 * off[False][0]  # standard deviations
     assert off[None][1] < 0.5 * off[False][1]  # means
 
 
