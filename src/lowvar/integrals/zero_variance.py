@@ -56,7 +56,7 @@ def zero_variance(order: int = 2, objective: str = "least_squares", lags: int | 
         fits = {}
         for tasks, points, scores, values in _blocks(samples):
             m = points.shape[1]
-            function = standardised(exponents, points)
+            function = features_in_units_of(exponents, points)
             features, remembered = function(points, scores), of_last_points(function)
             centre = values.mean(axis=1, keepdims=True)
             if objective == "mcmc":
@@ -73,7 +73,7 @@ def zero_variance(order: int = 2, objective: str = "least_squares", lags: int | 
                     into[:, t] = found[pick]
                 condition = np.maximum(condition, fit.condition[rows])
                 ill |= fit.ill[rows]
-                own = remembered if samples.shared else standardised(exponents, samples.points[t])
+                own = remembered if samples.shared else features_in_units_of(exponents, samples.points[t])
                 fits[t] = own, fit.theta[rows, :, pick[2]]
 
         def fitted(task: int, points: np.ndarray, scores: np.ndarray) -> np.ndarray:
@@ -86,7 +86,7 @@ def zero_variance(order: int = 2, objective: str = "least_squares", lags: int | 
         return Integrals(value, error, condition, flags, {"effective": effective}, fitted, half_width=half)
 
     def features(points: np.ndarray, scores: np.ndarray) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
-        return standardised(monomials(points.shape[2], order), points)
+        return features_in_units_of(monomials(points.shape[2], order), points)
 
     properties = IntegralProperties(fewest=order + 2)
     return Integrator("zero_variance", properties, integrate, features if objective == "least_squares" else None)
@@ -134,14 +134,16 @@ def monomials(dim: int, order: int) -> np.ndarray:
     return np.array(rows)
 
 
-def standardised(exponents: np.ndarray, units: np.ndarray) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
-    """``stein_features`` of points in units of the mean and the standard deviation of the points ``units (R, m, d)``.
+def features_in_units_of(exponents: np.ndarray, units: np.ndarray) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+    """``stein_features`` of points less the mean of the points ``units (R, m, d)``, in units of about their deviation.
 
+    The units weigh the coordinates in features of several: not ``Lap``, but ``sum_r scale_r^2 d^2 / dx_r^2``. As powers
+    of two they do not follow single points, so that the features of some points span the functions of those of all.
     Stein's identity needs a density along each coordinate: features of one that does not vary are zero.
     """
     shift, scale = units.mean(axis=1, keepdims=True), units.std(axis=1, ddof=1, keepdims=True)
     varies = scale > 1e-13 * np.abs(shift)  # (R, 1, d)
-    scale = np.where(varies, scale, 1.0)
+    scale = np.exp2(np.rint(np.log2(np.where(varies, scale, 1.0))))
     still = ~varies @ (exponents > 0).T  # (R, 1, p)
 
     def features(points: np.ndarray, scores: np.ndarray) -> np.ndarray:

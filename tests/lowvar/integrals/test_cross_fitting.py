@@ -6,7 +6,7 @@ import scipy.stats
 from samples_of_normal import autoregression
 
 from lowvar.integrals.base import Samples, make
-from lowvar.integrals.cross_fitting import cross_fit, cross_fitted, fold_of
+from lowvar.integrals.cross_fitting import by_fits, by_products, cross_fit, cross_fitted, fold_of
 from lowvar.integrals.monte_carlo import average, stride, worth_of_chain
 
 
@@ -49,6 +49,28 @@ def test_copies_of_a_point_are_not_fitted_where_it_is_corrected():
     y = np.random.default_rng(4).normal(size=12).repeat(3)[None]  # noise: nothing to be learnt from other points
     fit = cross_fit(make("control_functional", {"lengthscale": 0.1, "nugget": 0.0}), samples(x, y), np.zeros(1, int))
     assert fit.corrected[0].std() > 0.5 * y.std()  # a copy in the fit would leave nothing
+
+
+@pytest.mark.parametrize("chain", [False, True])
+def test_products_of_all_folds_are_the_fits_of_each(chain):
+    """With copies of points, within folds and across, a coordinate that does not vary, and two integrands."""
+    x = normal(1, 60, 3, seed=5)
+    x[:, :, 2], x[:, 31], x[:, 1], x[:, 45] = 0.3, x[:, 30], x[:, 0], x[:, 4]
+    scores, values = -x * [1.0, 1.0, 0.0], (np.exp(x[..., 0]) + 7, np.sin(2 * x[..., 1]))
+    data = Samples((x, x), (scores, scores), values, shared=True, chain=chain)
+    method = make("zero_variance", {"order": 3})
+    fast, slow = by_products(method.features, data, 5), by_fits(method, data, np.zeros(1, int), 5)
+    for task in range(2):
+        np.testing.assert_allclose(fast.corrected[task], slow.corrected[task], atol=1e-10)
+        at = (x[:, :9] + 0.1) * [1.0, 1.0, 0.0] + [0.0, 0.0, 0.3], scores[:, :9]
+        np.testing.assert_allclose(fast.fitted(task, *at), slow.fitted(task, *at), atol=1e-10)
+
+
+def test_dependent_features_are_fitted_by_fold():
+    x = np.random.default_rng(6).choice([-1.0, 0.0, 1.0], (1, 40, 1)) + 1e-9 * normal(1, 40)  # where x^3 = x
+    method, data = make("zero_variance", {"order": 3}), samples(x, np.exp(x[..., 0]))
+    assert by_products(method.features, data, 5) is None
+    assert np.isfinite(cross_fit(method, data, np.zeros(1, int)).corrected[0]).all()
 
 
 def test_intervals_of_skew_terms_cover():

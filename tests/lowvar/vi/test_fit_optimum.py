@@ -72,6 +72,7 @@ def test_the_distance_from_the_optimum_is_known(data, best, guide, steps):
         sd = np.asarray(fit.problem.guide.scale(fit.guide_params)) / np.sqrt(np.diag(np.linalg.inv(precision))) - 1
     assert rms(sd) > 0.02  # there is something to see
     assert (np.abs(fit.optimum.sd - sd) < 5 * fit.optimum.sd_se + 0.2 * np.abs(sd)).all()
+    assert guide != "mean_field" or abs(fit.optimum.sd @ sd / (sd @ sd) - 1) < 0.25
     table = fit.summary()
     assert (table["opt_sd"] >= 0.99 * np.abs(fit.optimum.sd) * table["sd"]).all()
 
