@@ -257,6 +257,7 @@ def test_jax_is_told_its_device_whether_it_is_imported_or_not(backend, device, e
     assert os.environ.get("JAX_PLATFORMS") == exported
 
 
+@pytest.mark.long
 def test_a_search_walked_by_hand(folder):
     """Every command in turn, as the workflow calls them; no data anywhere, and a claim that is judged by its budget."""
     content = SEARCH | {"methods": {"fast_ingo": None, "ingo_binary": None}, "remarks": "Read *this* first.",

@@ -41,6 +41,7 @@ def place(request, walk, monkeypatch):
     return place
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("place", ["variational"], indirect=True)
 def test_example_lies_between_naive_and_cv(place, capsys):
     """The page's last block of code reads the tables: of the part for mu, cv removes most and the example some."""
