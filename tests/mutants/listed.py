@@ -163,18 +163,26 @@ DIAGNOSES = [
     ("judgement.py", "guide.scale(params)) ** 2 / 2", "guide.scale(params)) ** 2", f"{AF}:gain"),
 ]
 
+PROGRAMS = [
+    ("core/jax.py", "return float, value.hex()", "return float, value", "test_programs.py"),
+    ("core/jax.py", "(leaf.shape, leaf.dtype) if isinstance(leaf, jax.Array | ", "leaf.shape if isinstance(leaf, jax.Array | ", "test_programs.py"),
+]
+
 INTEGRALS = [
     ("monte_carlo.py", "values.std(axis=1, ddof=1)", "values.std(axis=1)", "test_simple_integrators.py:test_monte_carlo"),
     ("monte_carlo.py", "scipy.stats.t.isf((1 - LEVEL) / 2,", "scipy.stats.t.isf(1 - LEVEL,", f"{AF}:skew"),
     ("monte_carlo.py", "np.sqrt(total / (m - 1) / effective)", "np.sqrt(total / m / effective)", f"{AF}:skew"),
     ("monte_carlo.py", "self.plain_error * student(self.carriers - 1)", "self.plain_error", f"{AF}:skew"),
     ("cross_fitting.py", "np.stack([one.plain_error for one in left]", "np.stack([one.plain_error / 1.1 for one in left]", f"{AF}:cross_fitted"),
-    ("cross_fitting.py", "residual[i] + result.value[i, t]", "residual[i] + 0.98 * result.value[i, t]", f"{AF}:cross_fitted"),
+    ("cross_fitting.py", "residual[i] + result.value[i, t]", "residual[i] + 0.98 * result.value[i, t]", "test_cross_fitting.py:products"),
     ("monte_carlo.py", "excesses.mean()) * min(share, 1.0) **", "excesses.mean()) * 1.0 **", "test_integrate_unknowns.py:excess"),
     ("monte_carlo.py", "HEAVY + margin * error", "HEAVY", "test_integrate_unknowns.py:light_tails"),
-    ("cross_fitting.py", "total - products[k] - copied", "total - copied", f"{AF}:cross_fitted"),
-    ("cross_fitting.py", "    mean[0] += centre\n", "", "test_cross_fitting.py"),
+    ("cross_fitting.py", "everything - products[k] - copied", "everything - copied", f"{AF}:cross_fitted"),
+    ("cross_fitting.py", " - copied.T @ copied", "", "test_cross_fitting.py:products"),
+    ("cross_fitting.py", "once & ~np.isin(first, first[fold == k])", "once & (fold != k)", "test_cross_fitting.py:products"),
+    ("cross_fitting.py", "    total[0] += len(alike) * centre\n", "", "test_cross_fitting.py:products"),
     ("cross_fitting.py", "design[out, 1:] @ theta[1:]", "0.98 * design[out, 1:] @ theta[1:]", f"{AF}:cross_fitted"),
+    ("cross_fitting.py", "features(points[:, rows]) for rows in training", "features(points) for rows in training", "test_cross_fitting.py:products"),
     ("cross_fitting.py", "half < REGION *", "half < 0.3 *", "test_integrate_unknowns.py:jump"),
     ("cross_fitting.py", "REGION, REGION_ERROR = 3.0, 1.5", "REGION, REGION_ERROR = 0.3, 0.15", "test_integrate_unknowns.py:cap"),
     ("integrate.py", "half = np.fmax(plain.half, apart", "half = 0.5 * np.fmax(plain.half, apart", "test_integrate_unknowns.py:wrong"),
@@ -238,4 +246,4 @@ VERDICTS = [
 ]
 # fmt: on
 
-MUTANTS = [*GRADIENTS, *GUIDES, *SEARCHES, *OPTIMISERS, *NOISE, *DIAGNOSES, *INTEGRALS, *DIGESTS, *VERDICTS]
+MUTANTS = [*GRADIENTS, *GUIDES, *SEARCHES, *OPTIMISERS, *NOISE, *DIAGNOSES, *PROGRAMS, *INTEGRALS, *DIGESTS, *VERDICTS]

@@ -60,7 +60,11 @@ def _lengths(jaxpr: Jaxpr) -> list[int]:
     return found
 
 
-_MOST = 128  # programs that are kept
+_MOST = 128  # maximum number of programs in memory
+# of JAX, which decide what a function is traced to
+_SETTINGS = (
+    "jax_enable_x64", "jax_default_matmul_precision", "jax_numpy_rank_promotion", "jax_numpy_dtype_promotion",
+)  # fmt: skip
 _PROGRAMS: OrderedDict[Any, Callable] = OrderedDict()
 _DERIVATIVES = ("custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr")  # their rules are not executed
 
@@ -81,7 +85,7 @@ def compiled(function: Callable, donate_argnums: int | tuple[int, ...] = ()) -> 
         leaves, tree = jax.tree.flatten(args)
         if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
             return jax.jit(function)(*args)
-        key = tree, tuple(map(_type_of, leaves)), jax.config.jax_enable_x64  # type: ignore[attr-defined]
+        key = tree, tuple(map(_type_of, leaves)), tuple(getattr(jax.config, name) for name in _SETTINGS)
         if key not in traced:
             closed, out = jax.make_jaxpr(function, return_shape=True)(*args)
             sizes = [len(jax.tree.leaves(arg)) for arg in args]

@@ -209,14 +209,14 @@ class Integrator:
         integrate: ``(samples, seeds (R,) of int) -> Integrals``; methods that draw nothing ignore the seeds. Repetition
             ``r`` depends on ``seeds[r]`` and its own samples alone.
         features: of a method whose fit to a task is ordinary least squares on functions of mean zero and a constant:
-            ``(points (R, m, d), scores)`` of the task, which may set their units, ``-> ((points (R, n, d), scores) ->
-            features (R, n, p))``. Their span does not depend on these units. None for other methods.
+            ``points (R, m, d)`` that set their units ``->`` a function ``(points (R, n, d), scores) -> (R, n, p)``. Its
+            attribute ``span`` is equal where they span the same functions. None for other methods.
     """
 
     name: str
     properties: IntegralProperties
     integrate: Callable[[Samples, np.ndarray], Integrals]
-    features: Callable[[np.ndarray, np.ndarray], Callable[[np.ndarray, np.ndarray], np.ndarray]] | None = None
+    features: Callable[[np.ndarray], Any] | None = None
 
 
 def make(name: str | Callable[..., Integrator], options: Mapping[str, Any]) -> Integrator:

@@ -66,6 +66,8 @@ def cross_fit(integrator: Integrator, samples: Samples, seeds: np.ndarray, folds
         fits.append(by_products(integrator.features, one, folds) or by_fits(integrator, one, seeds[rows], folds))
 
     def fitted(task: int, points: np.ndarray, scores: np.ndarray) -> np.ndarray:
+        if len(fits) == 1:  # the same arrays, whose features are remembered
+            return fits[0].fitted(task, points, scores)
         rows = [slice(r, r + 1) for r in range(len(fits))]
         return np.concatenate([fit.fitted(task, points[r], scores[r]) for fit, r in zip(fits, rows, strict=True)])
 
@@ -99,12 +101,13 @@ def by_fits(integrator: Integrator, samples: Samples, seeds: np.ndarray, folds: 
     return CrossFit(corrected, fitted)
 
 
-def by_products(features: Callable[..., Any], samples: Samples, folds: int) -> CrossFit | None:
-    """The cross-fit of a method that is least squares on features, by normal equations.
+def by_products(features: Callable[[np.ndarray], Any], samples: Samples, folds: int) -> CrossFit | None:
+    """The cross-fit of a method that is least squares on features, by normal equations: the same as ``by_fits``.
 
     The products of the features of all points are those of the folds added up, and a fit without a fold takes them all
     but the fold's: one pass over the points in place of one for each fold. A step of refinement, with residuals at the
-    points, takes back the digits that products lose.
+    points, takes back the digits that products lose. The units of the features are those of the points of each fit, so
+    that a fold does not see what it corrects; folds with the same units share a pass.
 
     Args:
         features: of the integrator.
@@ -121,35 +124,47 @@ def by_products(features: Callable[..., Any], samples: Samples, folds: int) -> C
     corrected, fits = [], []
     for together in [range(samples.tasks)] if samples.shared else [[t] for t in range(samples.tasks)]:
         points, scores = samples.points[together[0]], samples.scores[together[0]]
-        function = features(points, scores)
         values = np.stack([samples.values[t][0] for t in together], axis=1)  # (m, K)
-        fold = fold_of(points.shape[1], folds, samples.chain)
-        left = _left_out(function(points, scores)[0], values, fold, folds, _first_copies(points)[0])
-        if left is None:
+        first = _first_copies(points)[0]
+        fold = fold_of(len(first), folds, samples.chain)
+        once = first == np.arange(len(first))
+        training = [once & ~np.isin(first, first[fold == k]) for k in range(folds)]
+        if min(rows.sum() for rows in training) < 2:
             return None
-        corrected += [column[None] for column in left[0].T]
-        remembered = of_last_points(function)
-        fits += [(remembered, theta) for theta in left[1].T]
+        functions = [features(points[:, rows]) for rows in training]
+        left, terms = np.empty_like(values), []
+        for span in dict.fromkeys(function.span for function in functions):
+            alike = [k for k in range(folds) if functions[k].span == span]
+            function = functions[alike[0]]
+            theta = _left_out(function(points, scores)[0], values, fold, training, alike, left)
+            if theta is None:
+                return None
+            terms.append((of_last_points(function), theta))
+        corrected += [column[None] for column in left.T]
+        fits += [[(function, theta[:, j] / folds) for function, theta in terms] for j in range(len(together))]
 
     def fitted(task: int, points: np.ndarray, scores: np.ndarray) -> np.ndarray:
-        function, theta = fits[task]
-        return theta[0] + function(points, scores) @ theta[1:]
+        terms = [theta[0] + function(points, scores) @ theta[1:] for function, theta in fits[task]]
+        return np.sum(terms, axis=0)
 
     return CrossFit(tuple(corrected), fitted)
 
 
-def _left_out(z: np.ndarray, y: np.ndarray, fold: np.ndarray, folds: int, first: np.ndarray):
-    """``y - z theta`` of ``z (m, p)`` and ``y (m, K)``, ``theta`` fitted without the fold; and the mean of the fits.
+def _left_out(
+    z: np.ndarray, y: np.ndarray, fold: np.ndarray, training: list[np.ndarray], alike: list[int], left: np.ndarray
+) -> np.ndarray | None:
+    """Writes ``y - z theta`` of the points of some folds into ``left``, ``theta`` being fitted without the fold.
 
     Args:
-        z: features.
-        y: values.
+        z: features, ``(m, p)``.
+        y: values, ``(m, K)``.
         fold: of each point, ``(m,)``.
-        folds: how many.
-        first: the first copy of each point.
+        training: for each fold, a mask ``(m,)`` of the points of its fit: first copies, of no point in the fold.
+        alike: the folds.
+        left: ``(m, K)``.
 
     Returns:
-        ``(m, K)`` and constants above coefficients, ``(1 + p, K)``; None, see ``by_products``.
+        The sum of these fits, constants above coefficients, ``(1 + p, K)``; None, see ``by_products``.
     """
     length = np.linalg.norm(z, axis=0)
     used = length > DEPENDENT * length.max(initial=0.0)  # others are rounding, of terms that cancel
@@ -157,28 +172,28 @@ def _left_out(z: np.ndarray, y: np.ndarray, fold: np.ndarray, folds: int, first:
     design = np.concatenate([np.ones((len(z), 1)), z], axis=1)
     design *= scale
     centre = y.mean(axis=0)
-    y, once = y - centre, first == np.arange(len(z))
-    training = [once & ~np.isin(first, first[fold == k]) for k in range(folds)]
-    products = [design[own].T @ design[own] for own in (once & (fold == k) for k in range(folds))]
-    total = sum(products)
-    corrected, mean = np.empty_like(y), np.zeros((design.shape[1], y.shape[1]))
-    for k, rows in enumerate(training):
+    y = y - centre
+    ever = np.any(training, axis=0)
+    products = [design[own].T @ design[own] for own in (ever & (fold == k) for k in range(len(training)))]
+    everything, total = sum(products), np.zeros((design.shape[1], y.shape[1]))
+    for k in alike:
+        rows, out = training[k], fold == k
         if rows.sum() <= design.shape[1]:
             return None
-        copied = design[once & (fold != k) & ~rows]  # of points in the fold
-        gram = total - products[k] - copied.T @ copied
+        copied = design[ever & ~out & ~rows]  # of points in the fold
+        gram = everything - products[k] - copied.T @ copied
         gram[~np.r_[True, used], ~np.r_[True, used]] = 1.0
         factor, failed = lapack.dpotrf(gram, lower=True)
         if failed or lapack.dpocon(factor, np.abs(gram).sum(axis=0).max(), uplo="L")[0] < WELL:
             return None
-        theta, out = np.zeros_like(mean), fold == k
+        theta = np.zeros_like(total)
         for _ in range(2):
             residual = np.where(rows[:, None], y - design @ theta, 0.0)
             theta += lapack.dpotrs(factor, design.T @ residual, lower=True)[0]
-        corrected[out] = y[out] - design[out, 1:] @ theta[1:]
-        mean += theta / folds
-    mean[0] += centre
-    return corrected + centre, mean * np.r_[1.0, scale[1:]][:, None]
+        left[out] = y[out] + centre - design[out, 1:] @ theta[1:]
+        total += theta
+    total[0] += len(alike) * centre
+    return total * scale[:, None]
 
 
 def cross_fitted(integrator: Integrator, folds: int = FOLDS) -> Integrator:

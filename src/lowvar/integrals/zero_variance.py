@@ -2,7 +2,8 @@
 
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -56,7 +57,7 @@ def zero_variance(order: int = 2, objective: str = "least_squares", lags: int | 
         fits = {}
         for tasks, points, scores, values in _blocks(samples):
             m = points.shape[1]
-            function = features_in_units_of(exponents, points)
+            function = PolynomialFeatures.of_units(exponents, points)
             features, remembered = function(points, scores), of_last_points(function)
             centre = values.mean(axis=1, keepdims=True)
             if objective == "mcmc":
@@ -73,7 +74,7 @@ def zero_variance(order: int = 2, objective: str = "least_squares", lags: int | 
                     into[:, t] = found[pick]
                 condition = np.maximum(condition, fit.condition[rows])
                 ill |= fit.ill[rows]
-                own = remembered if samples.shared else features_in_units_of(exponents, samples.points[t])
+                own = remembered if samples.shared else PolynomialFeatures.of_units(exponents, samples.points[t])
                 fits[t] = own, fit.theta[rows, :, pick[2]]
 
         def fitted(task: int, points: np.ndarray, scores: np.ndarray) -> np.ndarray:
@@ -85,8 +86,8 @@ def zero_variance(order: int = 2, objective: str = "least_squares", lags: int | 
         flags = {"few_points": few.any(axis=1), "ill_conditioned": ill}
         return Integrals(value, error, condition, flags, {"effective": effective}, fitted, half_width=half)
 
-    def features(points: np.ndarray, scores: np.ndarray) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
-        return features_in_units_of(monomials(points.shape[2], order), points)
+    def features(points: np.ndarray) -> PolynomialFeatures:
+        return PolynomialFeatures.of_units(monomials(points.shape[2], order), points)
 
     properties = IntegralProperties(fewest=order + 2)
     return Integrator("zero_variance", properties, integrate, features if objective == "least_squares" else None)
@@ -134,23 +135,43 @@ def monomials(dim: int, order: int) -> np.ndarray:
     return np.array(rows)
 
 
-def features_in_units_of(exponents: np.ndarray, units: np.ndarray) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
-    """``stein_features`` of points less the mean of the points ``units (R, m, d)``, in units of about their deviation.
+@dataclass(frozen=True)
+class PolynomialFeatures:
+    """``stein_features`` of points less ``shift``, in units of ``scale``.
 
-    The units weigh the coordinates in features of several: not ``Lap``, but ``sum_r scale_r^2 d^2 / dx_r^2``. As powers
-    of two they do not follow single points, so that the features of some points span the functions of those of all.
-    Stein's identity needs a density along each coordinate: features of one that does not vary are zero.
+    The units weigh the coordinates: not ``Lap``, but ``sum_r scale_r^2 d^2 / dx_r^2``, and the scores alike. Unless the
+    scores are linear, features of several coordinates therefore span other functions in units of another ratio.
+
+    Attributes:
+        exponents: ``(p, d)``.
+        shift: ``(R, 1, d)``.
+        scale: powers of two near the standard deviations, ``(R, 1, d)``; zero of a coordinate that does not vary.
+            Stein's identity needs a density along each coordinate: features of such a one are zero.
     """
-    shift, scale = units.mean(axis=1, keepdims=True), units.std(axis=1, ddof=1, keepdims=True)
-    varies = scale > 1e-13 * np.abs(shift)  # (R, 1, d)
-    scale = np.exp2(np.rint(np.log2(np.where(varies, scale, 1.0))))
-    still = ~varies @ (exponents > 0).T  # (R, 1, p)
 
-    def features(points: np.ndarray, scores: np.ndarray) -> np.ndarray:
-        found = stein_features(exponents, (points - shift) / scale, scores * scale)
-        return np.where(still, 0.0, found) if still.any() else found
+    exponents: np.ndarray
+    shift: np.ndarray
+    scale: np.ndarray
 
-    return features
+    @classmethod
+    def of_units(cls, exponents: np.ndarray, points: np.ndarray) -> "PolynomialFeatures":
+        """Features in units of the points ``(R, m, d)``."""
+        shift, scale = points.mean(axis=1, keepdims=True), points.std(axis=1, ddof=1, keepdims=True)
+        varies = scale > 1e-13 * np.abs(shift)
+        return cls(exponents, shift, np.where(varies, np.exp2(np.rint(np.log2(np.where(varies, scale, 1.0)))), 0.0))
+
+    @property
+    def span(self) -> bytes:
+        """Equal for equal units."""
+        return self.scale.tobytes()
+
+    def __call__(self, points: np.ndarray, scores: np.ndarray) -> np.ndarray:
+        """``(R, n, p)`` of points and scores ``(R, n, d)``."""
+        still = self.scale == 0
+        scale = np.where(still, 1.0, self.scale)
+        found = stein_features(self.exponents, (points - self.shift) / scale, scores * scale)
+        none = still @ (self.exponents > 0).T  # (R, 1, p)
+        return np.where(none, 0.0, found) if none.any() else found
 
 
 def stein_features(exponents: np.ndarray, x: np.ndarray, scores: np.ndarray) -> np.ndarray:

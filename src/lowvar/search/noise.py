@@ -137,7 +137,7 @@ def average(values: np.ndarray) -> float:
 
 
 def median(values: np.ndarray) -> float:
-    """The median of ``(n,)`` values, the middle two of which may have a sum that overflows."""
+    """The median of finite ``(n,)`` values, the middle two of which may have a sum that overflows."""
     size, n = _size(values), len(values)
     return size * float(np.mean(np.sort(values / size)[(n - 1) // 2 : n // 2 + 1]))
 
@@ -149,7 +149,7 @@ def deviation(values: np.ndarray, ddof: int = 0) -> float:
 
 
 def interquartile(values: np.ndarray) -> float:
-    """Distance between the quartiles of ``(n,)`` values: a few outliers leave it alone."""
+    """Distance between the quartiles of finite ``(n,)`` values: a few outliers leave it alone."""
     size, last = _size(values), len(values) - 1
     low, high = np.interp((0.25 * last, 0.75 * last), np.arange(last + 1), np.sort(values / size))
     return size * float(high - low)

@@ -20,7 +20,7 @@ from lowvar.search.solvers.base import CompiledSearch, SearchSolver
 from lowvar.search.solvers.box import Box
 from lowvar.search.solvers.integers import Margin, mask
 
-_SOLVERS = 32  # that are kept with their programs
+_SOLVERS = 32  # maximum number of solvers in memory, with their programs
 _PLAIN = bool | int | float | str | None  # options that tell solvers apart
 _WIDE = 200  # dimensions beyond which a full covariance is not learnt within the usual budgets
 

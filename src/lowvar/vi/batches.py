@@ -257,9 +257,10 @@ def _network(key: jax.Array, N: int) -> jax.Array:
         return left * b + right
 
     order = turn(jnp.arange(N, dtype=jnp.uint32))
-    # The walks are found from where they pass, and not from where they start: there are a b - N of them at most.
+    # A walk passes through numbers of N .. a b - 1, which are few. So walks are found from the preimages of these
+    # numbers: a preimage below N is the start of a walk; another one lies on a walk, or on a cycle beyond N.
     beyond = jnp.arange(N, a * b, dtype=jnp.uint32)
-    start = back(beyond)  # those beyond N are in the middle of a walk, or on a cycle without an end
+    start = back(beyond)
     end = jnp.where(start < N, turn(beyond), 0)
     end = jax.lax.while_loop(lambda at: jnp.any(at >= N), lambda at: jnp.where(at < N, at, turn(at)), end)
     return order.at[start].set(end, mode="drop").astype(jnp.int32)

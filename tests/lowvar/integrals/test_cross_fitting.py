@@ -33,13 +33,14 @@ def test_unbiased_for_independent_points(name, options):
     assert se[0] < 0.05 * values[0].std()
 
 
-def test_a_fold_sees_nothing_of_its_own_values():
+@pytest.mark.parametrize("name", ["control_functional", "zero_variance"])
+def test_a_fold_sees_nothing_of_its_own_values(name):
     x = normal(1, 30, seed=2)
     y = np.sin(2 * x[..., 0])
-    before = cross_fit(make("control_functional", {}), samples(x, y), np.zeros(1, int))
+    before = cross_fit(make(name, {}), samples(x, y), np.zeros(1, int))
     mine = fold_of(30, 5, False) == 2
     moved = np.where(mine, y + 10.0, y)
-    after = cross_fit(make("control_functional", {}), samples(x, moved), np.zeros(1, int))
+    after = cross_fit(make(name, {}), samples(x, moved), np.zeros(1, int))
     np.testing.assert_allclose((after.corrected[0] - before.corrected[0])[0, mine], 10.0, atol=1e-8)
     assert np.abs((after.corrected[0] - before.corrected[0])[0, ~mine]).max() > 1e-3
 
@@ -51,12 +52,14 @@ def test_copies_of_a_point_are_not_fitted_where_it_is_corrected():
     assert fit.corrected[0].std() > 0.5 * y.std()  # a copy in the fit would leave nothing
 
 
-@pytest.mark.parametrize("chain", [False, True])
-def test_products_of_all_folds_are_the_fits_of_each(chain):
-    """With copies of points, within folds and across, a coordinate that does not vary, and two integrands."""
+@pytest.mark.parametrize(("chain", "width"), [(False, 1.0), (True, 1.0), (False, 2**0.5)])
+def test_products_of_all_folds_are_the_fits_of_each(chain, width):
+    """With copies of points, within folds and across, a coordinate that does not vary, and units that folds share, or
+    that differ between them."""
     x = normal(1, 60, 3, seed=5)
+    x[:, :, 0] *= width / x[:, :, 0].std(ddof=1)
     x[:, :, 2], x[:, 31], x[:, 1], x[:, 45] = 0.3, x[:, 30], x[:, 0], x[:, 4]
-    scores, values = -x * [1.0, 1.0, 0.0], (np.exp(x[..., 0]) + 7, np.sin(2 * x[..., 1]))
+    scores, values = -(x + 0.3 * x**3) * [1.0, 1.0, 0.0], (np.exp(x[..., 0]) + 7, np.sin(2 * x[..., 1]))
     data = Samples((x, x), (scores, scores), values, shared=True, chain=chain)
     method = make("zero_variance", {"order": 3})
     fast, slow = by_products(method.features, data, 5), by_fits(method, data, np.zeros(1, int), 5)

@@ -159,10 +159,12 @@ class CompiledSearch:
                 keys = jax.random.split(jax.random.key(0), max(2, -(-_FIXED // self.population)))
                 self._compiled["fixed"] = self.solver.backend.from_jax(jax.vmap(self.solver.draw)(keys))
 
+        solver = self.solver  # and not the search, which would stay in memory with the solver's programs
+
         def squares(state, noises):
-            xp = self.solver.backend.xp
-            points = self.solver.backend.vmap(lambda noise: self.solver.ask(state, noise))(noises)
-            steps = points[:, : self.population, :] - self.solver.mean(state)[None, None, :]
+            xp = solver.backend.xp
+            points = solver.backend.vmap(lambda noise: solver.ask(state, noise))(noises)
+            steps = points[:, : solver.population, :] - solver.mean(state)[None, None, :]
             return xp.sqrt(xp.mean(steps**2, axis=(0, 1)))
 
         return self._run("squares", squares, self.state, self._compiled["fixed"])
@@ -171,7 +173,8 @@ class CompiledSearch:
         """The points of the next generation, ``(evaluations of a generation, dim)``."""
         with jax.enable_x64(True):
             if "draw" not in self._compiled:
-                self._compiled["draw"] = compiled(lambda key, t: self.solver.draw(jax.random.fold_in(key, t)))
+                draw = self.solver.draw
+                self._compiled["draw"] = compiled(lambda key, t: draw(jax.random.fold_in(key, t)))
             self._noise = self.solver.backend.from_jax(self._compiled["draw"](self._key, self._generation))
         return np.array(self._run("ask", self.solver.ask, self.state, self._noise))
 

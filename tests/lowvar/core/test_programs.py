@@ -1,0 +1,44 @@
+"""Compiled functions share programs exactly where they are equal."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lowvar.core.jax import _PROGRAMS, compiled
+
+
+def test_equal_programs_are_shared_and_others_are_not():
+
+    def of(array, number):
+        return compiled(lambda x: jnp.sum(jax.nn.relu(x) * array) + jnp.where(x.sum() > 0, number, 0 * x.sum()))
+
+    one, array = jnp.ones(3), np.arange(3.0)
+    value, programs = float(of(array, 1.0)(one)), len(_PROGRAMS)
+    assert float(of(array + 1, 1.0)(one)) == value + 3
+    assert len(_PROGRAMS) == programs
+    assert float(of(array, 2.0)(one)) == value + 1
+    assert len(_PROGRAMS) == programs + 1
+    signs = [np.signbit(compiled(lambda x, zero=zero: x * zero)(1.0)) for zero in (0.0, -0.0)]
+    assert signs == [False, True]
+    grown = compiled(lambda x: x + 1, donate_argnums=0)
+    assert grown(grown(jnp.zeros(3))).tolist() == [2.0, 2.0, 2.0]
+    assert jax.grad(lambda x: compiled(jnp.sin)(x))(0.0) == 1.0  # inside another transformation
+
+
+def test_arguments_of_another_type_have_another_trace():
+    half = compiled(lambda x: x / 2 + jnp.zeros((), jnp.float16))
+    for x in (np.float32(3), np.float16(3), np.arange(3.0, dtype=np.float16), np.arange(3, dtype=np.int32), 3, 3.0,
+              jnp.asarray(3.0), jnp.asarray(np.float32(3))):  # fmt: skip
+        expected = jax.jit(lambda x: x / 2 + jnp.zeros((), jnp.float16))(x)
+        assert half(x).dtype == expected.dtype
+        assert half(x).weak_type == expected.weak_type
+        np.testing.assert_array_equal(half(x), expected)
+
+
+def test_settings_of_jax_are_part_of_a_trace():
+    added = compiled(lambda x, y: x + y)
+    with jax.numpy_rank_promotion("allow"):
+        assert added(np.ones((2, 3)), np.ones(3)).shape == (2, 3)
+    with jax.numpy_rank_promotion("raise"), pytest.raises(ValueError, match="rank_promotion"):
+        added(np.ones((2, 3)), np.ones(3))
