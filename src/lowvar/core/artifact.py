@@ -282,7 +282,7 @@ def _check_exists(path, rebuild):
     except OSError as error:  # a folder that may not be searched, a name that is too long
         raise of_place(error) or error from error
     if not there:
-        raise UserError(f"{path}: no such file{_again(rebuild)}")
+        raise UserError(f"{path}: {'a folder' if Path(path).is_dir() else 'no such file'}{_again(rebuild)}")
 
 
 def _check_digest(path, digest, right, rebuild):

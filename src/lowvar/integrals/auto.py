@@ -164,8 +164,8 @@ def auto(folds: int = 5, polynomial: bool = False, exact_scores: bool = False) -
 
 def orders(samples: Samples) -> int:
     """The highest order of polynomials that the tails allow: beyond, their means may not show, or not exist."""
-    coordinates = [x for points in samples.points for x in np.moveaxis(points, 2, 0)]
-    carriers = min(float((average(x).carriers / x.shape[1]).min()) for x in coordinates)
+    coordinates = [x for points in samples.points for x in np.moveaxis(points, 2, 0) if np.ptp(x, axis=1).all()]
+    carriers = min((float((average(x).carriers / x.shape[1]).min()) for x in coordinates), default=0.0)
     return max(order for order, needed in zip(ORDERS, MOMENTS, strict=True) if carriers >= needed)
 
 

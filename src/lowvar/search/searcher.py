@@ -222,7 +222,7 @@ class Searcher:
         points = self._box.inside(points) if self._box else points
         if self.integers is None:
             return points
-        rounded = np.where(self.integers, np.rint(points), points)
+        rounded = np.where(self.integers, np.rint(points) + 0.0, points)  # zero has no sign
         if self._box is None:
             return rounded
         low, high = self._box.inner  # half a unit beyond a bound may be rounded away from it

@@ -7,7 +7,7 @@ import pytest
 import scipy.stats
 from samples_of_normal import autoregression, fewest
 
-from lowvar.integrals.auto import auto
+from lowvar.integrals.auto import auto, orders
 from lowvar.integrals.base import Samples
 
 REPETITIONS = {50: 24, 200: 20, 1000: 6, 4000: 3}  # by the number of points
@@ -208,3 +208,11 @@ def test_tasks_choose_for_themselves_and_learn_from_each_other():
     values = tuple(np.sin(2 * p[..., 0]) + 3 * t for t, p in enumerate(points))
     ladder = auto().integrate(Samples(points, tuple(-p for p in points), values), np.zeros(2, int))
     assert (np.abs(ladder.value - [0.0, 3.0]) < 4 * ladder.standard_error).all()
+
+
+def test_a_coordinate_that_does_not_vary_changes_no_choice():
+    x = np.random.default_rng(0).normal(size=(1, 300, 2))
+    values = x[..., 0] ** 2 * x[..., 1] ** 2
+    still = [np.concatenate([of, np.full((1, 300, 1), at)], axis=2) for of, at in ((x, 7.0), (-x, 0.0))]
+    both = Samples((x,), (-x,), (values,)), Samples((still[0],), (still[1],), (values,))
+    assert [orders(samples) for samples in both] == [4, 4]

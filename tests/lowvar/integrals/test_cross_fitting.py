@@ -119,6 +119,8 @@ def test_kernels_around_some_of_the_points():
     found = make("sparse_control_functional", {}).integrate(samples(x, noisy), np.zeros(2, int))
     assert (np.abs(found.value - exact) < 5 * found.standard_error).all()
     assert (found.standard_error > 0.8 * 0.3 / np.sqrt(300)).all()
+    alone = make("sparse_control_functional", {}).integrate(samples(x, noisy - y), np.zeros(2, int))
+    assert (alone.standard_error < 2 * 0.3 / np.sqrt(300)).all()  # the process knows nothing of such values
 
 
 def test_scores_of_any_size_have_a_kernel_matrix():

@@ -48,7 +48,7 @@ def sparse_control_functional(
 
     Returns:
         An integrator. Of its ``info``, ``lengthscale`` is ``(R, T, d)`` and ``penalty (R, T)``, relative. The standard
-        error heeds the process and the jackknife, of independent points.
+        error heeds the jackknife, of independent points, and the process, up to Monte Carlo's error.
 
     Raises:
         UserError: an option is unknown or out of range; while integrating, too few points or too many.
@@ -105,7 +105,9 @@ def around_some(samples: Samples, chosen: FitSettings, inducing: int) -> Integra
         v, kept, noise = inverse
         # of the process, whose covariance is Phi Phi' + noise: 1 / (1' M^-1 1)
         variance = noise * (1 / phi.shape[1] + (kept * (v.T @ phi.mean(1)).square()[:, None]).sum(0))
-        error = (error.square() + variance * amplitude[r] * fits[r][1]).sqrt()
+        # its amplitude is learnt from few points: more than Monte Carlo's variance (of values with deviation 1) says that
+        # the process does not suit the integrand, and nothing of the error
+        error = (error.square() + (variance * amplitude[r] * fits[r][1]).clamp(max=1 / phi.shape[1])).sqrt()
         found.append((beta, error, condition, penalty))
     values, errors, conditions, penalties = map(torch.stack, zip(*found, strict=True))
 
