@@ -1,24 +1,28 @@
 """Compiled functions share programs exactly where they are equal."""
 
+from collections import OrderedDict
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lowvar.core.jax import _PROGRAMS, compiled
+from lowvar.core import jax as own
+from lowvar.core.jax import compiled
 
 
-def test_equal_programs_are_shared_and_others_are_not():
+def test_equal_programs_are_shared_and_others_are_not(monkeypatch):
+    monkeypatch.setattr(own, "_PROGRAMS", OrderedDict())
 
     def of(array, number):
         return compiled(lambda x: jnp.sum(jax.nn.relu(x) * array) + jnp.where(x.sum() > 0, number, 0 * x.sum()))
 
     one, array = jnp.ones(3), np.arange(3.0)
-    value, programs = float(of(array, 1.0)(one)), len(_PROGRAMS)
+    value, programs = float(of(array, 1.0)(one)), len(own._PROGRAMS)
     assert float(of(array + 1, 1.0)(one)) == value + 3
-    assert len(_PROGRAMS) == programs
+    assert len(own._PROGRAMS) == programs
     assert float(of(array, 2.0)(one)) == value + 1
-    assert len(_PROGRAMS) == programs + 1
+    assert len(own._PROGRAMS) == programs + 1
     signs = [np.signbit(compiled(lambda x, zero=zero: x * zero)(1.0)) for zero in (0.0, -0.0)]
     assert signs == [False, True]
     grown = compiled(lambda x: x + 1, donate_argnums=0)
