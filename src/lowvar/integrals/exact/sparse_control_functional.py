@@ -105,7 +105,7 @@ def around_some(samples: Samples, chosen: FitSettings, inducing: int) -> Integra
         v, kept, noise = inverse
         # of the process, whose covariance is Phi Phi' + noise: 1 / (1' M^-1 1)
         variance = noise * (1 / phi.shape[1] + (kept * (v.T @ phi.mean(1)).square()[:, None]).sum(0))
-        # Its amplitude is learnt from few points. More than Monte Carlo's variance (of values with deviation 1) says that
+        # Few points give its amplitude. More than Monte Carlo's variance, of values with deviation 1, says that
         # the process does not suit the integrand, and nothing of the error.
         error = (error.square() + (variance * amplitude[r] * fits[r][1]).clamp(max=1 / phi.shape[1])).sqrt()
         found.append((beta, error, condition, penalty))
