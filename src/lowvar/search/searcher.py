@@ -313,7 +313,9 @@ def make_solver(
         UserError: an unknown name, a domain or backend that the search does not support, an unknown option, or a value
             of the wrong type or out of range.
     """
-    factory, given = _checked(name, backend.name, domain, options), tuple(sorted(options.items()))
+    factory = _checked(name, backend.name, domain, options)
+    options = {key: value.item() if isinstance(value, np.generic) else value for key, value in options.items()}
+    given = tuple(sorted(options.items()))
     with _refusals(name):
         own = name in SEARCH.own and all(isinstance(value, _PLAIN) for value in options.values())
         solver = _built(factory, backend, domain, given) if own else factory(backend, domain, **options)

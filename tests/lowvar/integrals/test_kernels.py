@@ -1,5 +1,7 @@
 """Stein kernels: hand-written derivatives against autodiff, which has the operators of the paper."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -104,6 +106,32 @@ def test_far_points_lose_no_digits():
     x, y, lx, ly = (numbers(n, 3, seed=s) for n, s in ((4, 1), (5, 2), (4, 3), (5, 4)))
     near, far = (k.stein(params, a, b, lx, ly) for a, b in ((x, y), (x + 2**20, y + 2**20)))
     close(far, near, 1e-9)  # the points themselves are rounded to 1e-10 there
+
+
+def normal(dim, mean, deviation, nodes=80):
+    """Points ``(n, d)``, weights and scores of ``N(mean, deviation^2)`` in each input."""
+    z, w = np.polynomial.hermite_e.hermegauss(nodes)
+    w = w / w.sum()
+    keep = w > 1e-18
+    z, w = z[keep], w[keep]
+    grid = np.array(list(itertools.product(z, repeat=dim)))
+    weights = np.prod(list(itertools.product(w, repeat=dim)), axis=1)
+    return torch.as_tensor(mean + deviation * grid), torch.as_tensor(weights), torch.as_tensor(-grid / deviation)
+
+
+@pytest.mark.parametrize("order", ["stein", "stein2"])
+@pytest.mark.parametrize("dim", [1, 2])
+@pytest.mark.parametrize("case", CASES)
+def test_means_are_zero_under_the_target_alone(case, dim, order):
+    k, params = chosen(case, dim)
+    x, weights, scores = normal(dim, 0.3, 0.8)
+    y, ly = numbers(5, dim, seed=1), numbers(5, dim, seed=2)
+    stein = getattr(k, order)
+    size = stein(params, x, y, scores, ly).abs().mT @ weights
+    mean = stein(params, x, y, scores, ly).mT @ weights
+    assert (mean.abs() < 1e-10 * size).all(), mean
+    wrong = stein(params, x, y, -(x - 0.4) / 0.9**2, ly).mT @ weights  # the scores of N(0.4, 0.9^2)
+    assert wrong.abs().max() > 1e-3 * size.max(), wrong
 
 
 @pytest.mark.parametrize("order", [1, 2])
