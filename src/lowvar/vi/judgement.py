@@ -95,13 +95,16 @@ def log_densities(problem, params, eps, together: int | None = None) -> tuple[np
     return joint, guide
 
 
+_KHAT = 0.7
+
+
 def khat_limit(draws: int) -> float:
     """The largest k-hat at which importance weights are reliable: 0.7, lower for fewer than 2200 draws.
 
     References:
         Vehtari, Simpson, Gelman, Yao and Gabry, "Pareto smoothed importance sampling", 2024, section 3.2.4.
     """
-    return min(0.7, 1 - 1 / math.log10(max(draws, 11)))
+    return min(_KHAT, 1 - 1 / math.log10(max(draws, 11)))
 
 
 def khat(weights) -> float:
@@ -544,9 +547,10 @@ def judged(
         optimum = None  # there the curvature, from which it is computed, may be another: coupled scales, as of groups
     notes = [f"{problem.name}: {unfinished}"] if unfinished else []
     if k is not None and not good:
-        notes.append(
-            f"{problem.name}: k-hat {k:.2f} is above {khat_limit(draws):.2g}: {_remedy(fit, params, solver, late)}"
-        )
+        limit = khat_limit(draws)
+        few = f", the limit for {draws} draws" if limit < _KHAT else ""
+        remedy = _remedy(fit, params, solver, late)
+        notes.append(f"{problem.name}: k-hat {k:.2f} is above {limit:.2g}{few}: {remedy}")
     elif narrow and not late:
         guide = problem.guide
         early = "" if guide.factorised else ", or its correlations are not fitted yet: increase num_steps first"
