@@ -109,11 +109,11 @@ def test_warm_starts(fits):
 @pytest.mark.long
 def test_it_is_decomposed(fits):
     """With the fit's own guide, and in blocks of the guide's parameters."""
-    settings = {"replicates": 8, "columns": 4, "estimators": ["naive", "joint_adaptive"], "progress": False}
+    settings = {"replicates": 48, "columns": 4, "estimators": ["naive", "joint_adaptive"], "progress": False}
     found = lowvar.decompose(regression, DATA, fits("full_rank").params, batch_size=20, **settings)
     assert {"all", "mu", "log_sigma", "lower", "lower:w"} <= set(found.table["block"])
     total = found.table[(found.table["source"] == "total") & (found.table["block"] == "lower")].set_index("method")
-    assert total.loc["joint_adaptive", "high"] < 0.5 * total.loc["naive", "low"]
+    assert total.loc["joint_adaptive", "high"] < 0.75 * total.loc["naive", "low"]
 
 
 @pytest.mark.parametrize(
