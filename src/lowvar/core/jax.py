@@ -61,7 +61,7 @@ def _lengths(jaxpr: Jaxpr) -> list[int]:
 
 
 _MOST = 128  # maximum number of programs in memory
-# of JAX, which decide what a function is traced to
+# settings of JAX that change the trace of a function
 _SETTINGS = (
     "jax_enable_x64", "jax_default_matmul_precision", "jax_numpy_rank_promotion", "jax_numpy_dtype_promotion",
 )  # fmt: skip
