@@ -217,7 +217,7 @@ INTEGRALS = [
     ("neural.py", "(sizes - 1) / tensor(effective)", "sizes / tensor(effective)", "test_functions_of_all_tasks.py:divergence or mean"),
     ("sparse_control_functional.py", "error = (influence * left_out)", "error = (influence * residual)", f"{AF}:ridge"),
     ("sparse_control_functional.py", "influence = 1 / m - rotated.T", "influence = 1 / m - 0.9 * rotated.T", f"{AF}:ridge"),
-    ("sparse_control_functional.py", "error.square() + variance * amplitude", "variance * amplitude", "test_cross_fitting.py:kernels"),
+    ("sparse_control_functional.py", "error.square() + (variance * amplitude", "(variance * amplitude", "test_cross_fitting.py:kernels"),
 ]
 
 DIGESTS = [
