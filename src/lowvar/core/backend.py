@@ -15,7 +15,7 @@ BACKENDS = ("jax", "torch")
 class Backend(Protocol):
     """Operations of a backend in addition to its array namespace ``xp``.
 
-    ``grad``, ``jvp`` and ``vmap`` have JAX's signatures; trees are dicts, tuples and
+    ``grad``, ``value_and_grad``, ``jvp`` and ``vmap`` have JAX's signatures; trees are dicts, tuples and
     named tuples of arrays.
     """
 
@@ -25,6 +25,10 @@ class Backend(Protocol):
 
     def grad(self, function) -> Any:
         """The gradient of a scalar function with respect to its first argument."""
+        ...
+
+    def value_and_grad(self, function) -> Any:
+        """The value of a scalar function, and its gradient with respect to its first argument."""
         ...
 
     def jvp(self, function, primals: tuple, tangents: tuple) -> tuple:

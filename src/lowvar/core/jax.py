@@ -193,6 +193,7 @@ class _Jax:
     xp = jnp
     optimizers = optax
     grad = staticmethod(jax.grad)
+    value_and_grad = staticmethod(jax.value_and_grad)
     jvp = staticmethod(jax.jvp)
     erf = staticmethod(jax.lax.erf)
     relu = staticmethod(lambda x: jnp.where(x > 0, x, jnp.zeros_like(x)))

@@ -59,6 +59,11 @@ class _Torch:
     tree_map = staticmethod(pytree.tree_map)
 
     @staticmethod
+    def value_and_grad(function):
+        both = torch.func.grad_and_value(function)
+        return lambda *args: both(*args)[::-1]
+
+    @staticmethod
     def jvp(function, primals, tangents):
         # PyTorch gives the tangents of some scalars in float64, which indexed gradients of float32 refuse
         try:

@@ -209,7 +209,7 @@ def decompose(
         runs, parts = _follow(problem, methods, leader, solver, num_steps, seed, problem.name)
         memory = _filled(runs, _arrays(problem, guide_params))
         origin = "filled at these parameters; along a run, the variance can be several times larger or smaller: "
-        origins = dict.fromkeys(methods, ("filled", origin + "pass the Fit"))
+        origins = dict.fromkeys(methods, ("filled", origin + "pass the Fit of stochastic steps"))
     guide_params = _arrays(problem, guide_params)
     measured = {name: of_shared(part) for name, part in parts.items()}
     target = next(iter(measured.values())).problem

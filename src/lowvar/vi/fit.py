@@ -21,10 +21,12 @@ from lowvar.vi import saved
 from lowvar.vi.devices import divided
 from lowvar.vi.estimators import GRADIENT
 from lowvar.vi.estimators.base import Estimator
-from lowvar.vi.judgement import LEAST, Optimum, judged, noisy_of
+from lowvar.vi.judgement import LEAST, Optimum, common_elbo, judged, noisy_of
 from lowvar.vi.run import engine as engines
-from lowvar.vi.run.settings import Method
-from lowvar.vi.run.watched import ENDED, Evaluation, Measurements, Run, Watch, interruptible, rule_of
+from lowvar.vi.run import fixed_draws
+from lowvar.vi.run.fixed_draws import LBFGS, FixedDraws
+from lowvar.vi.run.settings import Method, Settings
+from lowvar.vi.run.watched import ENDED, Evaluation, Measurements, Run, Watch, called, interruptible, rule_of
 from lowvar.vi.settings import (
     check_arguments,
     check_callback,
@@ -62,7 +64,8 @@ class Fit:
             posterior. None if it was not computed. It is computed from draws of the guide, so it cannot see a mode
             that the guide leaves out; see docs/life-of-a-fit.md on the look for these.
         notes: sentences on problems of the fit; also issued as warnings.
-        run: settings and memory of the fit.
+        run: settings and memory of a fit by stochastic steps; None for one at fixed draws.
+        fixed: how a fit at fixed draws ended, a ``vi.run.fixed_draws.FixedDraws``; None for one by stochastic steps.
         optimum: the estimated distance from the best guide of the family, a ``vi.judgement.Optimum`` by coordinate of
             the unconstrained space; None without k-hat, for guides whose coordinates are tied, and where the fit has
             clearly not converged.
@@ -75,6 +78,7 @@ class Fit:
     khat: float | None = None
     notes: tuple[str, ...] = ()
     run: Run | None = field(default=None, repr=False)
+    fixed: FixedDraws | None = field(default=None, repr=False)
     optimum: Optimum | None = field(default=None, repr=False)
 
     def __repr__(self) -> str:
@@ -101,6 +105,11 @@ class Fit:
             )
             lines.append(f"estimator {self.run.method.estimator}, {rows}, {optimizer}")
             lines += ENDED.get(self.run.ended, [])
+        if self.fixed is not None:
+            lines.append(
+                f"optimizer lbfgs, all the data, {self.fixed.draws} fixed draws, {self.fixed.iterations} iterations"
+            )
+            lines += ENDED["callback"] if self.fixed.ended == "callback" else []
         if (rows := self.problem.elbo_rows) < self.problem.N:
             lines.append(
                 f"ELBOs are from {rows} of the {self.problem.N} rows, the same ones at all steps: their differences "
@@ -113,10 +122,10 @@ class Fit:
                 f"estimate with standard errors up to {error.max():.1%}"
             )
         if self.khat is None:
-            ended, draws = (None, None) if self.run is None else (self.run.ended, self.run.khat_samples)
-            why = "khat_samples is 0" if draws == 0 else _COSTLY
-            why = "the fit was interrupted" if ended == "interrupted" else why
-            why = why if self.run is None or self.run.num_steps else "no step was made"
+            how = self.run or self.fixed
+            why = "khat_samples is 0" if how and how.khat_samples == 0 else _COSTLY
+            why = "the fit was interrupted" if how and how.ended == "interrupted" else why
+            why = why if how is None or self.elbo["iteration"].iloc[-1] else "no step was made"
             lines.append(f"k-hat was not computed: {why}")
         return "\n".join([*lines, *self.notes])
 
@@ -187,6 +196,11 @@ class Fit:
         check_callback(callback)
         more = whole("num_steps", num_steps, 1, or_float=True)
         run = self.run
+        if self.fixed is not None:
+            raise UserError(
+                "resume: a fit at fixed draws has no stochastic steps to continue: start some from it, "
+                "lowvar.fit(..., init=fit, num_steps=...), or raise num_steps of optimizer='lbfgs'"
+            )
         if run is None or run.measurements is None:
             raise UserError(
                 "resume: this fit has no state to continue from: lowvar.load needs the optimizer or estimator that fit "
@@ -282,9 +296,9 @@ def fit(
     *,
     guide: "str | Amortised | Callable[..., Any] | Mapping[str, Any]" = "mean_field",
     estimator: str | Callable[..., Estimator] | None = None,
-    optimizer: str | optax.GradientTransformation = "adam",
+    optimizer: str | optax.GradientTransformation | None = None,
     step_size: float | Callable[[Any], Any] | None = None,
-    num_steps: int = 5000,
+    num_steps: int | None = None,
     batch_size: int | None = None,
     num_particles: int = 1,
     noise: str = "iid",
@@ -301,6 +315,9 @@ def fit(
     **options: Any,
 ) -> Fit:
     """Variational inference of a NumPyro model, or of a ``TorchModel``, with a Gaussian guide.
+
+    Without any setting of stochastic steps, the ELBO of a mean-field guide is maximised at fixed draws where its data
+    are in memory and few enough, see ``vi.run.fixed_draws``; otherwise by ``num_steps`` stochastic steps.
 
     Args:
         model: a NumPyro model. The plate that its data are indexed by is subsampled, the largest if there are several
@@ -322,11 +339,14 @@ def fit(
             factory ``(problem, batches, **options) -> Estimator`` of your own, see docs/adding-an-estimator.md. If not
             given, ``joint_adaptive``, which docs/design-notes.md compares with others; ``naive`` for a fit of less than
             two passes over the data.
-        optimizer: ``"adam"`` or ``"sgd"``; or any ``optax.GradientTransformation``, such as ``optax.adamw(1e-3)``, that
-            needs no value of the objective.
+        optimizer: ``"lbfgs"``, at fixed draws and on all rows; ``"adam"`` or ``"sgd"``; or any
+            ``optax.GradientTransformation``, such as ``optax.adamw(1e-3)``, that needs no value of the objective. If
+            not given, ``"lbfgs"`` for the mean-field guide of at most 2^20 rows in memory (2^14 of a ``TorchModel``),
+            unless there is a setting that it does not take; otherwise ``"adam"``.
         step_size: step size of ``"adam"`` or ``"sgd"``, 0.01 if not given, or an optax schedule of it; an optax
             optimizer has its own.
-        num_steps: number of updates; ``1e4`` counts as a whole number.
+        num_steps: number of updates, 5000 if not given; ``1e4`` counts as a whole number. For ``"lbfgs"`` the largest
+            number of iterations, 500 if not given.
         batch_size: data rows of a mini-batch; if not given, the ``subsample_size`` of the model's plate, or 100 if it
             has none or that of all rows; or all rows if they are fewer.
         num_particles: particles per update, shared by the rows of the batch; for ``mlmc``, those of the first update.
@@ -375,18 +395,85 @@ def fit(
         check_estimator(estimator)
     check_arguments(fit, options, estimator)
     check_callback(callback)
-    seed, num_steps = whole("seed", seed, 0), whole("num_steps", num_steps, 1, or_float=True)
+    of_steps = {
+        "estimator": estimator is not None, "step_size": step_size is not None, "batch_size": batch_size is not None,
+        "num_particles": num_particles != 1, "noise": noise != "iid", "schedule": schedule is not None,
+        "average": average is not None, "stop": stop is not False, "devices": devices is not None,
+    }  # fmt: skip
+    chosen = [name for name, given in of_steps.items() if given]
+    if isinstance(optimizer, str) and optimizer == LBFGS and chosen:
+        raise UserError(f"{chosen[0]}: the optimizer 'lbfgs' makes no stochastic steps: leave it out, or give 'adam'")
+    seed, steps = whole("seed", seed, 0), 5000 if num_steps is None else whole("num_steps", num_steps, 1, or_float=True)
     draws = checked_draws(khat_samples)
     problem = problem_of(model, data, streams=True, guide=guide, **start_of(model, init, seed))
+    first = _left_out(problem, init)
+    if (optimizer is None and num_steps is None and not chosen) or (isinstance(optimizer, str) and optimizer == LBFGS):
+        refusal = fixed_draws.refusal(problem)
+        if refusal and optimizer is not None:
+            raise UserError(f"optimizer 'lbfgs': {refusal}; give 'adam'")
+        iterations = fixed_draws.ITERATIONS if num_steps is None else steps
+        if not refusal and (found := _fixed(problem, iterations, seed, elbo_samples, draws, progress, callback, first)):
+            return found
+        if optimizer is not None:
+            raise UserError(f"{problem.name}: the ELBO is not finite near the start; give other values as init")
     solver = solver_of(
-        problem, optimizer=optimizer, step_size=step_size, num_steps=num_steps, batch_size=batch_size,
-        num_particles=num_particles, elbo_samples=elbo_samples, schedule=schedule, noise=noise, average=average,
+        problem, optimizer="adam" if optimizer is None else optimizer, step_size=step_size, num_steps=steps,
+        batch_size=batch_size, num_particles=num_particles, elbo_samples=elbo_samples, schedule=schedule, noise=noise,
+        average=average,
     )  # fmt: skip
     if devices is not None:
         problem = divided(problem, devices, solver.batch_size)
-    method = Method(estimator or default_estimator(problem, solver, num_steps), options)
-    run = Run(method, solver, num_steps, seed, problem.name, draws)
-    return completed(problem, run, progress, rule_of(stop), callback, _left_out(problem, init))
+    method = Method(estimator or default_estimator(problem, solver, steps), options)
+    run = Run(method, solver, steps, seed, problem.name, draws)
+    return completed(problem, run, progress, rule_of(stop), callback, first)
+
+
+def _fixed(problem, num_steps, seed, elbo_samples, khat_samples, progress, callback, first) -> Fit | None:
+    """The fit at fixed draws; None if the ELBO is nowhere finite near the start."""
+    solver = replace(
+        solver_of(
+            problem, optimizer="adam", step_size=None, num_steps=1, batch_size=None, num_particles=1,
+            elbo_samples=elbo_samples,
+        ),
+        optimizer=LBFGS, batch_size=problem.N,
+    )  # fmt: skip
+    value, rows = common_elbo(problem, solver.elbo_samples), []
+    reached: dict[str, np.ndarray] = {}
+
+    def measure(iteration, params):
+        reached.update({block: np.asarray(one, problem.dtype) for block, one in params.items()})
+        final = dict(reached)
+        elbo, error = map(float, value({block: problem.backend.asarray(one) for block, one in final.items()}))
+        rows.append((iteration, elbo, error))
+        return called(callback, Evaluation(iteration, elbo, error, lambda: problem.named(final)))
+
+    with interruptible() as pressed, bar(progress, problem.name, num_steps, "iteration") as tick:
+        found = fixed_draws.maximised(
+            problem, problem.start, num_steps, lambda name: named_key(seed, problem.name, "fixed draws", name), measure,
+            tick, pressed,
+        )  # fmt: skip
+    if found is None:
+        return None
+    if found.ended == "interrupted" and not found.iterations:
+        raise KeyboardInterrupt
+    import pandas as pd
+
+    trace = pd.DataFrame(rows, columns=["iteration", "elbo", "elbo_se"])
+    fitted = fit_of(problem, reached, trace)
+    if found.iterations or found.ended != "callback":
+        lacks = "" if found.ended != "budget" else (
+            f"the fit has not converged in {found.iterations} iterations: increase num_steps, with optimizer='lbfgs'"
+        )  # fmt: skip
+        khat_samples = 0 if found.ended == "interrupted" else khat_samples
+        k, optimum, notes = judged(fitted, solver, seed, trace, khat_samples, lacks)
+    else:
+        k, optimum, notes = None, None, (f"{problem.name}: the callback ended the fit before its first step",)
+    if found.ended == "interrupted":
+        notes = (f"{problem.name}: Ctrl-C ended the fit after {found.iterations} iterations", *notes)
+    notes = (*first, *problem.notes(None), *notes)
+    for note in notes:
+        warnings.warn(note, UserWarning, stacklevel=3)
+    return replace(fitted, khat=k, notes=notes, fixed=replace(found, khat_samples=khat_samples), optimum=optimum)
 
 
 def completed(problem, run: Run, progress, rule=None, callback=None, first: tuple[str, ...] = ()) -> Fit:
@@ -467,12 +554,12 @@ def in_notebook() -> bool:
 
 
 @contextlib.contextmanager
-def bar(progress: bool | None, name: str, epochs: int):
+def bar(progress: bool | None, name: str, total: int, unit: str = "epoch"):
     """Yields the ``tick`` of a progress bar of a fit."""
     from tqdm.auto import tqdm
 
     disable = (False if in_notebook() else None) if progress is None else not progress
-    with tqdm(total=epochs, desc=f"fit {name}", unit="epoch", disable=disable, leave=False) as shown:
+    with tqdm(total=total, desc=f"fit {name}", unit=unit, disable=disable, leave=False) as shown:
         yield shown.update
 
 

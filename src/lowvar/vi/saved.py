@@ -26,6 +26,7 @@ from lowvar.vi.guides.forms import BLOCK
 from lowvar.vi.guides.gaussian import GUIDES, LowRank, is_amortised
 from lowvar.vi.judgement import Optimum
 from lowvar.vi.run import engine as engines
+from lowvar.vi.run.fixed_draws import FixedDraws
 from lowvar.vi.run.settings import Method, Settings
 from lowvar.vi.run.watched import Ended, Measurements, Run
 from lowvar.vi.settings import holds_data, problem_of, start_of, starts
@@ -121,6 +122,16 @@ class RunHeader:
 
 
 @dataclass(frozen=True)
+class Fixed:
+    """How a fit at fixed draws ended, see ``FixedDraws``."""
+
+    draws: Number
+    iterations: Number
+    ended: Ended
+    khat_samples: Number | None
+
+
+@dataclass(frozen=True)
 class Header:
     """All settings in the file of a fit."""
 
@@ -135,6 +146,7 @@ class Header:
     khat: Float | None
     notes: tuple[Text, ...]
     run: RunHeader | None
+    fixed: Fixed | None = None
 
     def __post_init__(self):
         if self.run is not None and self.run.solver.dtype != self.dtype:
@@ -338,6 +350,8 @@ def _content(fit) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         "notes": list(fit.notes),
         "run": None,
     }
+    if fit.fixed is not None:
+        about["fixed"] = asdict(fit.fixed)
     if run is not None and run.measurements is not None:
         about["run"] = {
             "estimator": run.method.estimator, "options": run.method.options, "num_steps": run.num_steps,
@@ -441,7 +455,9 @@ def _content_of(where: str, arrays, about, model, data, guide, estimator, own):
     left = {_rest(name): value for name, value in arrays.items() if name.startswith("optimum/")}
     run = _run(where, head.run, arrays, reached, problem, estimator, own) if head.run else None
     khat, optimum = None if head.khat is None else float(head.khat), Optimum(**left) if left else None
-    return problem, params, pd.DataFrame(elbo), {"khat": khat, "notes": head.notes, "run": run, "optimum": optimum}
+    fixed = None if head.fixed is None else FixedDraws(**asdict(head.fixed))
+    more = {"khat": khat, "notes": head.notes, "run": run, "fixed": fixed, "optimum": optimum}
+    return problem, params, pd.DataFrame(elbo), more
 
 
 def _rest(name: str) -> str:

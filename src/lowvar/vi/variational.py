@@ -340,9 +340,9 @@ class VariationalProblem:
         values = -self.backend.map(energy, eps, _GROUP)
         return xp.mean(values) + self.guide.entropy(params), xp.std(values) / (len(eps) - 1) ** 0.5
 
-    def notes(self, size: int) -> list[str]:
-        """Sentences for the user on a fit with batches of ``size`` rows."""
-        return list(getattr(self, "remarks", ()))
+    def notes(self, size: int | None) -> list[str]:
+        """Sentences for the user on a fit with batches of ``size`` rows, or on all rows."""
+        return [*(getattr(self, "remarks", ()) if size else ()), *getattr(self, "roundings", ())]
 
     @property
     def elbo_rows(self) -> int:

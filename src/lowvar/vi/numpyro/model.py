@@ -70,6 +70,7 @@ class NumPyroProblem(VariationalProblem):
         log_joint: ``(z (dim,), index (B,)) -> ((B,), ())``, nats: ``log_likelihood`` and ``log_prior`` from one run of
             the model.
         remarks: sentences for the user on how the model is subsampled.
+        roundings: sentences on data whose differences single precision rounds.
         densities: the model's, if it has latent variables in the data plate.
         transforms: the bijections from R^d to the supports, by site.
     """
@@ -85,6 +86,7 @@ class NumPyroProblem(VariationalProblem):
     values: Callable = None  # type: ignore[assignment]
     log_joint: Callable = None  # type: ignore[assignment]
     remarks: tuple[str, ...] = ()
+    roundings: tuple[str, ...] = ()
     densities: Densities | None = None
     transforms: Mapping[str, Any] = field(default_factory=dict)
 
@@ -248,7 +250,7 @@ def from_numpyro(
         sites=sites, dtype=np.dtype(dtype), noiseless=point if params else None, model=model, data=data, plate=plate,
         params=tuple(params), latent=tuple(site for site in latent if site in sites), unravel=unravel,
         constrain=constrain, values=values, log_joint=densities.log_joint, family=family(guide),
-        remarks=((remark,) if remark else ()) + roundings(given, data, name),
+        remarks=(remark,) if remark else (), roundings=roundings(given, data, name),
         subsample_size=None if subsample_size == N else subsample_size,
         densities=densities if local else None, transforms=transforms,
     )  # fmt: skip

@@ -21,7 +21,7 @@ import numpy as np
 
 from lowvar.core.gaussian import GAUSSIAN
 from lowvar.core.jax import compiled
-from lowvar.core.keys import named_key, numpy_generator
+from lowvar.core.keys import named_key
 from lowvar.core.loop import Runs, geometric
 from lowvar.core.optimizers import answer
 from lowvar.errors import UserError
@@ -30,7 +30,7 @@ from lowvar.vi.descent import descents, make_estimator, make_solver, of_batch
 from lowvar.vi.estimators import GRADIENT, OWN
 from lowvar.vi.estimators.following import following
 from lowvar.vi.gradient_errors import measurer
-from lowvar.vi.judgement import elbo
+from lowvar.vi.judgement import common_elbo
 
 _READ = 2**22  # bytes of a table, above which mapped runs would read more than caches hold
 _SHARE = 0.8  # of the memory, for tables
@@ -211,17 +211,15 @@ class VariationalEngine(Runs):
     def elbos(self) -> Callable[[Any], tuple[np.ndarray, ...]]:
         """``params -> (ELBOs, standard errors)``, nats; with held-out rows also test log-likelihoods, nats per row.
 
-        Each has shape ``(step sizes, repetitions)``, as the leading axes of parameters. That of a fit's run is the
-        program that its k-hat uses, with draws of NumPy: programs for them would be a tenth of a first fit's time.
+        Each has shape ``(step sizes, repetitions)``, as the leading axes of parameters.
         """
         problem, backend = self.problem, self.backend
-        samples, key = (self.solver.elbo_samples, problem.noise_dim), named_key(0, "elbo", problem.name)
         if self.num_steps is not None:
-            value, drawn = elbo(problem), numpy_generator(key).standard_normal(samples)
-            own = backend.asarray(drawn.astype(problem.dtype))
+            value = common_elbo(problem, self.solver.elbo_samples)
             return lambda params: tuple(
-                np.full((1, 1), one) for one in value(backend.tree_map(lambda leaf: leaf[0, 0], params), own)
+                np.full((1, 1), one) for one in value(backend.tree_map(lambda leaf: leaf[0, 0], params))
             )
+        samples, key = (self.solver.elbo_samples, problem.noise_dim), named_key(0, "elbo", problem.name)
         test = getattr(problem, "held_out", None) is not None
         eps = None
         if problem.exact_elbo is None or test:

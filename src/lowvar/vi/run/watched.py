@@ -100,6 +100,22 @@ class Evaluation:
         return self._params()
 
 
+def called(callback: Callable[[Evaluation], Any] | None, evaluation: Evaluation) -> bool:
+    """Calls a fit's callback, if there is one; returns whether it ends the fit."""
+    if callback is None:
+        return False
+    try:
+        answer = callback(evaluation)
+    except StopIteration:
+        return True
+    scalar = getattr(answer, "shape", None) == () and str(getattr(answer, "dtype", "")) in ("bool", "torch.bool")
+    if not (scalar or isinstance(answer, bool | None)):
+        raise UserError(
+            f"callback: it returned {kind_of(answer)}; return True to end the fit, and None or False to continue"
+        )
+    return bool(answer)
+
+
 class Watch(Hook):
     """What ends the run of a fit before its last step, and copies of its state.
 
@@ -192,7 +208,7 @@ class Watch(Hook):
             return False
         iteration, value, error = (rows := self._rows())[-1]
         final = {block: self._engine.backend.to_numpy(leaf)[0, 0] for block, leaf in state[0].params.items()}
-        if self._called(Evaluation(iteration, value, error, lambda: self._named(final))):
+        if called(self._callback, Evaluation(iteration, value, error, lambda: self._named(final))):
             self.ended = "callback"
         elif self._rule is not None and iteration < self.num_steps and self._rule(*np.array(rows).T):
             self.ended = "converged"
@@ -205,21 +221,6 @@ class Watch(Hook):
             (min(at * steps, self.num_steps), float(np.squeeze(one["elbo"])), float(np.squeeze(one["elbo_se"])))
             for at, one in zip(record.at, record.measured, strict=True)
         ]
-
-    def _called(self, evaluation: Evaluation) -> bool:
-        """Calls the callback; returns whether it ends the run."""
-        if self._callback is None:
-            return False
-        try:
-            answer = self._callback(evaluation)
-        except StopIteration:
-            return True
-        scalar = getattr(answer, "shape", None) == () and str(getattr(answer, "dtype", "")) in ("bool", "torch.bool")
-        if not (scalar or isinstance(answer, bool | None)):
-            raise UserError(
-                f"callback: it returned {kind_of(answer)}; return True to end the fit, and None or False to continue"
-            )
-        return bool(answer)
 
     def close(self, at: int) -> None:
         """Settles where the run ended: if early, its last step becomes that of the run."""

@@ -1,0 +1,261 @@
+"""The ELBO at fixed draws, maximised by L-BFGS: no step size, and an end that the gradient tells.
+
+With the draws ``eps_s`` fixed, the ELBO of a mean-field guide is a deterministic function of its parameters,
+
+    (1 / S) sum_s log p(x, mu + sigma o eps_s) + sum_i log sigma_i.
+
+Few draws suffice on the way, many at the end: the optimum for ``S`` draws is the start for ``4 S`` fresh ones. It is the
+result if the gradient is nearly zero at these too, which is a test on draws that it has not seen. Large data are
+approached on some of their rows first. Draws come in pairs ``eps, -eps`` whose second moments are those of ``N(0, I)``
+exactly where there are as many pairs as coordinates, and coordinate by coordinate otherwise: the optimum for a normal
+posterior is then exact.
+
+Coordinates are in units of the guide's present standard deviations, so that curvatures are near 1, and ``log sigma``
+moves by at most ``_FAR`` before these units are renewed.
+
+References:
+    Giordano, Ingram and Broderick, "Black box variational inference with a deterministic objective: faster, more
+    accurate, and even more black box", 2024, sections 2 and 3; Byrd, Lu, Nocedal and Zhu, "A limited memory algorithm
+    for bound constrained optimization", 1995.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from lowvar.core.keys import numpy_generator
+from lowvar.vi.run.watched import Ended
+
+LBFGS = "lbfgs"  # its name as an optimizer
+ITERATIONS = 500  # the default number of them
+_GROUP = 8  # draws evaluated at once
+_BLOCK = 16  # chunks of rows evaluated at once
+_DRAWS = (8, 32, 128, 512)
+_NUMBERS = 2**24  # of draws x coordinates, at most
+_ROUNDS, _LENGTH = 3, 50  # rounds for few draws, and iterations of each, between which units are renewed
+_MANY = 128  # draws, from which on a round follows until one of them is the last
+_FAR = 3.0  # the move of log sigma in a round
+_CORRECTIONS = 20  # that L-BFGS remembers
+# the gradient in units of the guide is the distance from the optimum, in standard deviations of a mean, or twice the
+# relative error of a standard deviation, where coordinates are independent
+_SLOPE, _GAIN = 0.02, 0.1  # the largest of an optimum; a round that gains fewer nats is the last
+_SHRINKS = 4  # times that the first standard deviations are divided by 10, where the ELBO is not finite
+_INFINITE = 1e30
+
+
+_ROWS = {"jax": 2**20, "torch": 2**14}  # rows of ordinary width: above, stochastic steps; see docs/performance.md
+
+
+def refusal(problem) -> str:
+    """Why the ELBO of a problem is not maximised at fixed draws, in words; nothing if it may be."""
+    if problem.guide.name != "mean_field":
+        return f"it is for the mean-field guide, and this one is {problem.guide.name or 'your own'}"
+    if not problem.in_memory:
+        return "the rows are in files"
+    most, rows = _ROWS[problem.backend.name], problem.rows_of_pass
+    rows = max(rows, problem.dim * len(problem.chunks["index"]))  # with variables of rows, a chunk's gradient has them
+    return f"it takes at most {most} rows, and this model counts {rows}" if rows > most else ""
+
+
+@dataclass(frozen=True)
+class FixedDraws:
+    """How a fit at fixed draws ended.
+
+    Attributes:
+        draws: number of the last draws.
+        iterations: of L-BFGS.
+        ended: why: ``converged`` (to an optimum), ``budget`` (all iterations), ``callback`` or ``interrupted`` (Ctrl-C).
+        khat_samples: draws for k-hat, as given to ``fit``.
+    """
+
+    draws: int
+    iterations: int
+    ended: Ended = "budget"
+    khat_samples: int | None = None
+
+
+def drawn(key, draws: int, dim: int) -> np.ndarray:
+    """Pairs ``eps, -eps`` with unit second moments, ``(draws, dim)``.
+
+    With as many pairs as coordinates, these are those of all products of two coordinates. The matrix is then the
+    orthogonal one nearest to independent normal numbers, times a constant.
+    """
+    half = numpy_generator(key).standard_normal((draws // 2, dim))
+    if len(half) < dim:
+        half /= np.sqrt((half**2).mean(axis=0))
+    else:
+        left, _, right = np.linalg.svd(half, full_matrices=False)
+        half = np.sqrt(len(half)) * left @ right
+    return np.concatenate([half, -half])
+
+
+def _of_block(problem) -> Callable:
+    """``(params, eps (S, dim), center (dim,), index, weight, share) -> (energy, {block: gradient})``.
+
+    The mean over draws of ``-log p``, relative to that at ``center``, and its gradient: of the rows ``index (chunks,
+    rows)`` with ``weight``, and a share of the prior. Differences by row keep the sum accurate in single precision.
+    """
+    backend, xp, guide = problem.backend, problem.backend.xp, problem.guide
+
+    def function(params, eps, center, index, weight, share):
+        def of_prior(z):
+            return share * (problem.log_prior(center) - problem.log_prior(z))
+
+        def of_draw(eps):
+            z = guide.transform(params, eps)
+
+            def add(total, chunk):
+                index, weight = chunk
+
+                def energy(z):
+                    rows = problem.log_likelihood(center, index) - problem.log_likelihood(z, index)
+                    return problem.N * xp.sum(weight * rows)
+
+                value, gradient = backend.value_and_grad(energy)(z)
+                return total[0] + value, total[1] + gradient
+
+            value, gradient = backend.scan_or_loop(add, backend.value_and_grad(of_prior)(z), (index, weight))
+            return value, guide.pull_back(params, eps, gradient)
+
+        return backend.tree_map(lambda leaf: xp.mean(leaf, axis=0), backend.vmap(of_draw)(eps))
+
+    return function
+
+
+class Objective:
+    """The negative ELBO at fixed draws and its gradient in ``(mu, log sigma)``, NumPy in float64, nats.
+
+    Args:
+        problem: a problem in memory, with the mean-field guide.
+        key: of the order of its rows.
+
+    Attributes:
+        blocks: blocks of rows, of which the first is a random sample.
+    """
+
+    def __init__(self, problem, key):
+        self.problem, self._of_block = problem, problem.compiled(_of_block)
+        self.free = np.ones(problem.dim, bool)
+        if problem.noiseless is not None:
+            self.free[np.asarray(problem.noiseless)] = False
+        chunks = problem.backend.to_numpy(problem.chunks)
+        index, weight = chunks["index"], chunks["weight"]
+        if len(index) > _BLOCK:
+            order = numpy_generator(key).permutation(problem.N).astype(index.dtype)
+            index = order[index]
+        blocks = -(-len(index) // _BLOCK)
+        size = -(-len(index) // blocks)
+        added = blocks * size - len(index)
+        index = np.concatenate([index, np.zeros_like(index, shape=(added, *index.shape[1:]))])
+        weight = np.concatenate([weight, np.zeros_like(weight, shape=(added, *weight.shape[1:]))])
+        self.blocks = [
+            tuple(problem.backend.asarray(part[i * size : (i + 1) * size]) for part in (index, weight))
+            for i in range(blocks)
+        ]
+        self._shares = [float(weight[i * size : (i + 1) * size].sum(dtype=float)) for i in range(blocks)]
+        self._center: Any = None
+
+    def _asarray(self, values):
+        return self.problem.backend.asarray(np.asarray(values, self.problem.dtype))
+
+    def center(self, mu: np.ndarray) -> None:
+        """Values are relative to the energy at ``mu`` from now on."""
+        self._center = self._asarray(mu)
+
+    def __call__(self, mu, log_sigma, eps, blocks: int) -> tuple[float, np.ndarray, np.ndarray]:
+        """Value and gradients at draws ``eps (S, dim)``, from the first ``blocks`` blocks, scaled to all rows."""
+        backend, share = self.problem.backend, sum(self._shares[:blocks])
+        params = {"mu": self._asarray(mu), "log_sigma": self._asarray(log_sigma)}
+        draws = [self._asarray(eps[i : i + _GROUP]) for i in range(0, len(eps), _GROUP)]
+        prior = [self._asarray(share if i == 0 else 0.0) for i in range(blocks)]
+        found = [
+            self._of_block(params, some, self._center, *self.blocks[i], prior[i])
+            for i in range(blocks) for some in draws
+        ]  # fmt: skip
+        value, slopes = 0.0, np.zeros((2, len(mu)))
+        for energy, gradient in map(backend.to_numpy, found):
+            value += float(energy) / len(draws) / share
+            slopes += np.stack([gradient["mu"], gradient["log_sigma"]]) / (len(draws) * share)
+        slopes[1] = np.where(self.free, slopes[1] - 1, 0.0)
+        return value - float(np.sum(log_sigma[self.free])), *slopes
+
+
+def maximised(
+    problem, start: dict[str, np.ndarray], num_steps: int, key: Callable[[str], Any],
+    measure: Callable[[int, dict[str, np.ndarray]], bool], tick: Callable[[int], Any],
+    halts: Callable[[], bool] = lambda: False,
+) -> FixedDraws | None:  # fmt: skip
+    """Maximises the ELBO from ``start``; the last parameters that ``measure`` was given are the result.
+
+    Args:
+        problem: in memory, with the mean-field guide.
+        start: its parameters, ``{"mu": (dim,), "log_sigma": (dim,)}``.
+        num_steps: the largest number of iterations.
+        key: ``name -> JAX key``.
+        measure: called with the number of iterations and the parameters, before the first one and after each number
+            of draws; the fit ends if it returns True.
+        tick: called with a number of iterations once they are done.
+        halts: whether to end the fit after the present iteration.
+
+    Returns:
+        How it ended; None if the ELBO is nowhere finite near the start.
+    """
+    objective = Objective(problem, key("rows"))
+    free, dim, count = objective.free, problem.dim, len(objective.blocks)
+    mu, log_sigma = (np.asarray(start[block], float) for block in ("mu", "log_sigma"))
+    plan = [(_DRAWS[0], 1)] * (count > 1)
+    plan += [(draws, count) for draws in _DRAWS if draws == _DRAWS[0] or draws * dim <= _NUMBERS]
+    done, ended = 0, FixedDraws(0, 0)
+    if measure(0, {"mu": mu, "log_sigma": log_sigma}):
+        return replace(ended, ended="callback")
+    for stage, (draws, blocks) in enumerate(plan):
+        if done >= num_steps:
+            break
+        eps, rounds, finished = drawn(key(f"draws {stage}"), draws, dim), 0, False
+        while not finished and done < num_steps and (rounds < _ROUNDS or draws >= _MANY):
+            center, middle, unit = mu, log_sigma, np.where(free, np.exp(log_sigma), 1.0)
+            objective.center(center)
+
+            def of(x, center=center, middle=middle, unit=unit, eps=eps, blocks=blocks):
+                value, *slopes = objective(center + unit * x[:dim], middle + x[dim:], eps, blocks)
+                slope = np.concatenate([unit * slopes[0], slopes[1]])
+                return (value, slope) if np.isfinite(value) and np.isfinite(slope).all() else (_INFINITE, 0 * x)
+
+            value, slope = of(np.zeros(2 * dim))
+            if value == _INFINITE:
+                if done or rounds == _SHRINKS:
+                    return None if not done else ended
+                log_sigma, rounds = np.where(free, log_sigma - np.log(10), log_sigma), rounds + 1
+                continue
+            if rounds == 0 and stage and np.abs(slope).max() <= _SLOPE and blocks == plan[stage - 1][1]:
+                return FixedDraws(draws, done, "converged")  # an optimum at draws that it has not seen
+            found = _round(of, dim, min(_LENGTH, num_steps - done), tick, halts)
+            mu, log_sigma = center + unit * found.x[:dim], middle + found.x[dim:]
+            done, rounds = done + int(found.nit), rounds + 1
+            finished = np.abs(found.jac).max() <= _SLOPE or value - found.fun < _GAIN
+            if halts():
+                break
+        ended = FixedDraws(draws, done, "converged" if finished else "budget")
+        if measure(done, {"mu": mu, "log_sigma": log_sigma}):
+            return replace(ended, ended="callback")
+        if halts():
+            return replace(ended, ended="interrupted")
+        if draws >= _MANY and not finished:
+            break
+    return ended
+
+
+def _round(of, dim: int, length: int, tick, halts):
+    """At most ``length`` iterations of L-BFGS from zero, with ``log sigma`` within bounds."""
+    from scipy.optimize import OptimizeResult, minimize
+
+    def after(intermediate_result: OptimizeResult):
+        tick(1)
+        if halts():
+            raise StopIteration
+
+    options = {"maxiter": length, "maxcor": _CORRECTIONS, "gtol": _SLOPE / 2, "ftol": 1e-9}
+    bounds = [(None, None)] * dim + [(-_FAR, _FAR)] * dim
+    return minimize(of, np.zeros(2 * dim), jac=True, method="L-BFGS-B", bounds=bounds, callback=after, options=options)
