@@ -24,8 +24,8 @@ from lowvar.vi.estimators.base import Estimator
 from lowvar.vi.judgement import LEAST, Optimum, common_elbo, judged, noisy_of
 from lowvar.vi.run import engine as engines
 from lowvar.vi.run import fixed_draws
-from lowvar.vi.run.fixed_draws import LBFGS, FixedDraws
-from lowvar.vi.run.settings import Method, Settings
+from lowvar.vi.run.fixed_draws import FixedDraws
+from lowvar.vi.run.settings import LBFGS, Method
 from lowvar.vi.run.watched import ENDED, Evaluation, Measurements, Run, Watch, called, interruptible, rule_of
 from lowvar.vi.settings import (
     check_arguments,
@@ -454,6 +454,7 @@ def _fixed(problem, num_steps, seed, elbo_samples, khat_samples, progress, callb
         )  # fmt: skip
     if found is None:
         return None
+    found, slopes = found
     if found.ended == "interrupted" and not found.iterations:
         raise KeyboardInterrupt
     import pandas as pd
@@ -465,7 +466,7 @@ def _fixed(problem, num_steps, seed, elbo_samples, khat_samples, progress, callb
             f"the fit has not converged in {found.iterations} iterations: increase num_steps, with optimizer='lbfgs'"
         )  # fmt: skip
         khat_samples = 0 if found.ended == "interrupted" else khat_samples
-        k, optimum, notes = judged(fitted, solver, seed, trace, khat_samples, lacks)
+        k, optimum, notes = judged(fitted, solver, seed, trace, khat_samples, (lacks, slopes))
     else:
         k, optimum, notes = None, None, (f"{problem.name}: the callback ended the fit before its first step",)
     if found.ended == "interrupted":

@@ -10,6 +10,7 @@ import numpy as np
 from lowvar.core.keys import named_key, numpy_generator
 from lowvar.vi.descent import of_batch
 from lowvar.vi.guides.gaussian import GUIDES
+from lowvar.vi.run.settings import LBFGS
 from lowvar.vi.variational import prior_of
 
 _GROUP = 64  # draws evaluated at once, where each call has overhead
@@ -255,6 +256,29 @@ def to_optimum(weights, z, mean, scale) -> Optimum:
     if (found := response(weights, z)) is not None:
         off, off_se = -found.step * root / scale, found.step_se * root / scale
     return Optimum(off, root - 1, off_se, second_se / (2 * root))
+
+
+def _by_gradient(problem, slopes, other: Optimum | None) -> Optimum:
+    """The distance of a fit at fixed draws from the optimum, by Newton steps from its gradient at fresh draws.
+
+    The curvature of the ELBO in ``log sigma`` is 2 at the optimum, so the error of a standard deviation is half of the
+    gradient there. The gradient at fresh draws has two errors of the same law, that of the draws which were fixed and
+    that of the fresh ones: its mean square over the coordinates is twice the variance of either.
+
+    Args:
+        problem: the problem.
+        slopes: see ``fixed_draws.maximised``.
+        other: an estimate from importance weights, whose means' step takes the curvature between coordinates.
+    """
+    free = noisy_of(problem)
+    mean, sd = (np.full(problem.dim, np.nan) for _ in range(2))
+    mean[free], sd[free] = slopes[0][free], slopes[1][free] / 2
+    errors = [
+        np.where(np.isnan(one), np.nan, np.sqrt(np.nanmean(one**2) / 2)) if len(free) else one for one in (mean, sd)
+    ]
+    if other is not None:
+        mean, errors[0] = other.mean, other.mean_se
+    return Optimum(mean, sd, errors[0], errors[1])
 
 
 class Response(NamedTuple):
@@ -527,7 +551,12 @@ _RISE = 1.0  # not converged: late in the run, the ELBO rises by more nats
 
 
 def judged(
-    fit: Any, solver: Any, seed: int, trace: Any, draws: int | None = None, stated: str | None = None
+    fit: Any,
+    solver: Any,
+    seed: int,
+    trace: Any,
+    draws: int | None = None,
+    stated: tuple[str, np.ndarray | None] | None = None,
 ) -> tuple[float | None, Optimum | None, tuple[str, ...]]:
     """``(k-hat, distance from the optimum, notes)`` of a ``Fit``.
 
@@ -537,7 +566,8 @@ def judged(
         seed: its seed.
         trace: the ELBOs of its iterates.
         draws: for k-hat; 0 for none, and None for as many as the number of rows allows.
-        stated: what the fit lacks to its optimum, in words, or nothing; found from the trace if not given.
+        stated: of a fit at fixed draws, what it lacks to its optimum, in words, or nothing, and its gradient at fresh
+            draws, see ``fixed_draws.maximised``.
     """
     problem, k, narrow, optimum, mode, alike = fit.problem, None, None, None, "", False
     params = {block: problem.backend.asarray(value) for block, value in fit.guide_params.items()}
@@ -554,9 +584,11 @@ def judged(
         mode = other_mode(problem, params, draws, together)
         alike = effective_share(weights) > _ALIKE
     good = k is not None and (k <= khat_limit(draws) or alike)
-    unfinished, late = stated or "", bool(stated)
     if stated is None:
         unfinished, late = _unfinished(fit.problem, params, solver, seed, trace, good)
+    else:
+        (unfinished, slopes), late = stated, bool(stated[0])
+        optimum = optimum if slopes is None else _by_gradient(problem, slopes, optimum)
     unfinished = unfinished or _left(problem, optimum, solver)
     if optimum is not None and (late or np.nanmax(np.abs(optimum.mean), initial=0.0) > _LOCAL):
         optimum = None  # there the curvature, from which it is computed, may be another: coupled scales, as of groups
@@ -658,9 +690,12 @@ def _left(problem, optimum: Optimum | None, solver) -> str:
         said = words.format(site, abs(off[worst]), "above" if off[worst] > 0 else "below")
         falls = solver.average or solver.schedule is not None or solver.own
         mended = ", or change step_size" if falls else ", leave average out, or let the step size fall"
+        beyond = f"increase num_steps{mended}"
+        if solver.optimizer == LBFGS:
+            beyond = "the fixed draws were too few: make stochastic steps from it, init=fit with num_steps="
         return (
             f"the fit has not converged: the {said} of {problem.guide.about.replace('a ', 'the best ', 1)} guide; "
-            f"increase num_steps{mended}"
+            f"{beyond}"
         )
     return ""
 

@@ -4,9 +4,9 @@ With the draws ``eps_s`` fixed, the ELBO of a mean-field guide is a deterministi
 
     (1 / S) sum_s log p(x, mu + sigma o eps_s) + sum_i log sigma_i.
 
-Few draws suffice on the way, many at the end: the optimum for ``S`` draws is the start for ``4 S`` fresh ones. It is the
-result if the gradient is nearly zero at these too, which is a test on draws that it has not seen. Large data are
-approached on some of their rows first. Draws come in pairs ``eps, -eps`` whose second moments are those of ``N(0, I)``
+Few draws suffice on the way, many at the end: the optimum for ``S`` draws is the start for ``4 S`` fresh ones. It is
+the result if the gradient is nearly zero at these too, which is a test on draws that it has not seen. With many rows,
+the way begins on a sample of them. Draws come in pairs ``eps, -eps`` whose second moments are those of ``N(0, I)``
 exactly where there are as many pairs as coordinates, and coordinate by coordinate otherwise: the optimum for a normal
 posterior is then exact.
 
@@ -25,15 +25,16 @@ from typing import Any
 
 import numpy as np
 
+from lowvar.core.gaussian import MAX_DIM
 from lowvar.core.keys import numpy_generator
 from lowvar.vi.run.watched import Ended
 
-LBFGS = "lbfgs"  # its name as an optimizer
 ITERATIONS = 500  # the default number of them
 _GROUP = 8  # draws evaluated at once
 _BLOCK = 16  # chunks of rows evaluated at once
 _DRAWS = (8, 32, 128, 512)
-_NUMBERS = 2**24  # of draws x coordinates, at most
+_WIDEST = 1024  # coordinates, up to which the last draws have as many pairs
+_PASS, _WORK = 2**28, 2**34  # maximum of rows x coordinates, and of draws x rows x coordinates beyond the first draws
 _ROUNDS, _LENGTH = 3, 50  # rounds for few draws, and iterations of each, between which units are renewed
 _MANY = 128  # draws, from which on a round follows until one of them is the last
 _FAR = 3.0  # the move of log sigma in a round
@@ -54,8 +55,10 @@ def refusal(problem) -> str:
         return f"it is for the mean-field guide, and this one is {problem.guide.name or 'your own'}"
     if not problem.in_memory:
         return "the rows are in files"
-    most, rows = _ROWS[problem.backend.name], problem.rows_of_pass
-    rows = max(rows, problem.dim * len(problem.chunks["index"]))  # with variables of rows, a chunk's gradient has them
+    rows, own = problem.rows_of_pass, problem.local is not None
+    most = min(_ROWS[problem.backend.name], _PASS // problem.dim)
+    if own:  # the gradient of a chunk of rows has the variables of all rows
+        rows, most = problem.dim * len(problem.chunks["index"]), _ROWS[problem.backend.name]
     return f"it takes at most {most} rows, and this model counts {rows}" if rows > most else ""
 
 
@@ -66,7 +69,7 @@ class FixedDraws:
     Attributes:
         draws: number of the last draws.
         iterations: of L-BFGS.
-        ended: why: ``converged`` (to an optimum), ``budget`` (all iterations), ``callback`` or ``interrupted`` (Ctrl-C).
+        ended: why: ``converged``, ``budget`` (all iterations), ``callback`` or ``interrupted`` (Ctrl-C).
         khat_samples: draws for k-hat, as given to ``fit``.
     """
 
@@ -79,10 +82,17 @@ class FixedDraws:
 def drawn(key, draws: int, dim: int) -> np.ndarray:
     """Pairs ``eps, -eps`` with unit second moments, ``(draws, dim)``.
 
-    With as many pairs as coordinates, these are those of all products of two coordinates. The matrix is then the
-    orthogonal one nearest to independent normal numbers, times a constant.
+    With as many pairs as coordinates, these are those of all products of two coordinates: the matrix is the one with
+    orthonormal columns nearest to scrambled Sobol points (or independent ones, where these are not known), times a
+    constant.
     """
-    half = numpy_generator(key).standard_normal((draws // 2, dim))
+    from scipy.stats import norm, qmc
+
+    random, pairs = numpy_generator(key), draws // 2
+    if dim <= MAX_DIM and pairs.bit_count() == 1:
+        half = norm.ppf(qmc.Sobol(dim, rng=random).random(pairs))
+    else:
+        half = random.standard_normal((pairs, dim))
     if len(half) < dim:
         half /= np.sqrt((half**2).mean(axis=0))
     else:
@@ -186,7 +196,7 @@ def maximised(
     problem, start: dict[str, np.ndarray], num_steps: int, key: Callable[[str], Any],
     measure: Callable[[int, dict[str, np.ndarray]], bool], tick: Callable[[int], Any],
     halts: Callable[[], bool] = lambda: False,
-) -> FixedDraws | None:  # fmt: skip
+) -> tuple[FixedDraws, np.ndarray | None] | None:  # fmt: skip
     """Maximises the ELBO from ``start``; the last parameters that ``measure`` was given are the result.
 
     Args:
@@ -200,16 +210,19 @@ def maximised(
         halts: whether to end the fit after the present iteration.
 
     Returns:
-        How it ended; None if the ELBO is nowhere finite near the start.
+        How it ended; and, of a fit that converged, the gradient at as many fresh draws, ``(2, dim)``: by the means, in
+        the guide's standard deviations, and by ``log sigma``. None if the ELBO is nowhere finite near the start.
     """
     objective = Objective(problem, key("rows"))
     free, dim, count = objective.free, problem.dim, len(objective.blocks)
     mu, log_sigma = (np.asarray(start[block], float) for block in ("mu", "log_sigma"))
     plan = [(_DRAWS[0], 1)] * (count > 1)
-    plan += [(draws, count) for draws in _DRAWS if draws == _DRAWS[0] or draws * dim <= _NUMBERS]
+    numbers = _DRAWS if not _DRAWS[-1] < 2 * dim <= 2 * _WIDEST else (*_DRAWS, -(-2 * dim // _GROUP) * _GROUP)
+    width = 1 if problem.local is not None else dim
+    plan += [(draws, count) for draws in numbers if draws <= max(_DRAWS[0], _WORK // (problem.rows_of_pass * width))]
     done, ended = 0, FixedDraws(0, 0)
     if measure(0, {"mu": mu, "log_sigma": log_sigma}):
-        return replace(ended, ended="callback")
+        return replace(ended, ended="callback"), None
     for stage, (draws, blocks) in enumerate(plan):
         if done >= num_steps:
             break
@@ -226,11 +239,11 @@ def maximised(
             value, slope = of(np.zeros(2 * dim))
             if value == _INFINITE:
                 if done or rounds == _SHRINKS:
-                    return None if not done else ended
+                    return None if not done else (ended, None)
                 log_sigma, rounds = np.where(free, log_sigma - np.log(10), log_sigma), rounds + 1
                 continue
-            if rounds == 0 and stage and np.abs(slope).max() <= _SLOPE and blocks == plan[stage - 1][1]:
-                return FixedDraws(draws, done, "converged")  # an optimum at draws that it has not seen
+            if rounds == 0 and draws >= _MANY and np.abs(slope).max() <= _SLOPE:  # at draws that it has not seen
+                return FixedDraws(draws, done, "converged"), slope.reshape(2, dim)
             found = _round(of, dim, min(_LENGTH, num_steps - done), tick, halts)
             mu, log_sigma = center + unit * found.x[:dim], middle + found.x[dim:]
             done, rounds = done + int(found.nit), rounds + 1
@@ -239,12 +252,15 @@ def maximised(
                 break
         ended = FixedDraws(draws, done, "converged" if finished else "budget")
         if measure(done, {"mu": mu, "log_sigma": log_sigma}):
-            return replace(ended, ended="callback")
+            return replace(ended, ended="callback"), None
         if halts():
-            return replace(ended, ended="interrupted")
+            return replace(ended, ended="interrupted"), None
         if draws >= _MANY and not finished:
             break
-    return ended
+    if ended.ended != "converged":
+        return ended, None
+    _, *slopes = objective(mu, log_sigma, drawn(key("fresh"), ended.draws, dim), count)
+    return ended, np.stack([np.where(free, np.exp(log_sigma), 1.0) * slopes[0], slopes[1]])
 
 
 def _round(of, dim: int, length: int, tick, halts):

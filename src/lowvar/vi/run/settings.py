@@ -7,6 +7,8 @@ from typing import Any
 from lowvar.registry import label
 from lowvar.vi.estimators.base import Schedule
 
+LBFGS = "lbfgs"  # the optimizer of a fit at fixed draws
+
 
 @dataclass(frozen=True)
 class Method:

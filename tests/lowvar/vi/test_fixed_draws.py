@@ -1,0 +1,284 @@
+"""``fit`` at fixed draws: the objective by its formula, optima that are known, and how such a fit ends."""
+
+import signal
+import threading
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+import scipy.optimize
+import torch
+
+import lowvar
+from lowvar.core.keys import named_key
+from lowvar.vi.run import fixed_draws
+from lowvar.vi.settings import problem_of, start_of
+
+ROWS = np.random.default_rng(0)
+
+
+def line(x, y, noise=1.0):
+    """A normal posterior: a linear model with known noise."""
+    w = numpyro.sample("w", dist.Normal(0.0, 2.0).expand([x.shape[1]]).to_event(1))
+    with numpyro.plate("rows", len(y)) as i:
+        numpyro.sample("y", dist.Normal(x[i] @ w, noise), obs=y[i])
+
+
+def counts(y):
+    """One latent variable, with a posterior that is not normal."""
+    z = numpyro.sample("z", dist.Normal(0.0, 1.0))
+    with numpyro.plate("rows", len(y)) as i:
+        numpyro.sample("y", dist.Poisson(jnp.exp(z)), obs=y[i])
+
+
+def lines(N, d, scale=1.0):
+    x = ROWS.normal(size=(N, d)) * scale
+    return {"x": x, "y": x @ ROWS.normal(size=d) / scale + ROWS.normal(size=N)}
+
+
+def best(x, prior=2.0):
+    """The means' precision matrix, and the standard deviations of the best mean-field guide."""
+    precision = x.T @ x + np.eye(x.shape[1]) / prior**2
+    return precision, 1 / np.sqrt(np.diag(precision))
+
+
+def quiet(model, data=None, **settings):
+    return lowvar.fit(model, data, progress=False, **settings)
+
+
+@pytest.mark.parametrize(("draws", "dim"), [(8, 20), (8, 4), (128, 50), (512, 256)])
+def test_draws_have_the_moments_of_a_normal_distribution(draws, dim):
+    eps = fixed_draws.drawn(named_key(0, "draws"), draws, dim)
+    assert eps.shape == (draws, dim)
+    assert np.array_equal(eps[: draws // 2], -eps[draws // 2 :])
+    second = eps.T @ eps / draws
+    np.testing.assert_allclose(np.diag(second) if draws // 2 < dim else second, 1 if draws // 2 < dim else np.eye(dim),
+                               atol=1e-12)  # fmt: skip
+
+
+@pytest.mark.parametrize("N", [50, 40_000])
+def test_objective_is_its_formula(N):
+    data = lines(N, 3)
+    with jax.enable_x64(True):
+        problem = problem_of(line, data, **start_of(line, None, 0))
+        objective = fixed_draws.Objective(problem, named_key(0, "rows"))
+        mu, log_sigma, eps = ROWS.normal(size=3), ROWS.normal(size=3), ROWS.normal(size=(16, 3))
+        objective.center(np.zeros(3))
+        value, *slopes = objective(mu, log_sigma, eps, len(objective.blocks))
+        part = objective(mu, log_sigma, eps, 1)[0]
+    z = mu + np.exp(log_sigma) * eps
+    x, y = data["x"], data["y"]
+    energy = ((y - z @ x.T) ** 2).sum(1) / 2 + (z**2).sum(1) / 8 - (y**2).sum() / 2
+    gradient = (z @ x.T - y) @ x + z / 4
+    assert value == pytest.approx(energy.mean() - log_sigma.sum(), rel=1e-9)
+    np.testing.assert_allclose(slopes[0], gradient.mean(0), rtol=1e-9)
+    np.testing.assert_allclose(slopes[1], (gradient * eps).mean(0) * np.exp(log_sigma) - 1, rtol=1e-9)
+    index = np.asarray(objective.blocks[0][0])[np.asarray(objective.blocks[0][1]) > 0]
+    some = ((y[index] - z @ x[index].T) ** 2).sum(1) / 2 - (y[index] ** 2).sum() / 2
+    assert len(set(index.tolist())) == len(index) == min(N, 16 * 1024, len(index))
+    share = N / len(index) * some + (z**2).sum(1) / 8
+    assert part == pytest.approx(share.mean() - log_sigma.sum(), rel=1e-9)
+
+
+@pytest.mark.parametrize(("N", "d", "scale"), [(200, 5, 1.0), (200, 5, 1e3), (30_000, 4, 1e-2), (600, 300, 1.0)])
+def test_of_a_normal_posterior_it_is_exact_in_any_unit(N, d, scale):
+    data = lines(N, d, scale)
+    fit = quiet(line, data)
+    assert fit.run is None
+    assert fit.fixed.ended == "converged"
+    assert fit.fixed.iterations < 200
+    precision, sd = best(data["x"])
+    mean = np.linalg.solve(precision, data["x"].T @ data["y"])
+    np.testing.assert_allclose(np.exp(fit.guide_params["log_sigma"]) / sd, 1, atol=0.01)
+    off = fit.guide_params["mu"] - mean
+    assert off @ precision @ off / d < 0.02**2  # in squared standard deviations of the posterior
+
+
+def optimum_of(y):
+    """Mean and log standard deviation of the best normal guide of ``counts``, by quadrature."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(60)
+
+    def negative_elbo(at):
+        z = at[0] + np.exp(at[1]) * nodes
+        return weights @ (len(y) * np.exp(z) - y.sum() * z + z**2 / 2) / weights.sum() - at[1]
+
+    return scipy.optimize.minimize(negative_elbo, np.zeros(2), tol=1e-12).x
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_of_another_posterior_it_is_the_optimum_by_quadrature(seed):
+    y = np.array([0, 1, 0, 2])
+    mean, log_sd = optimum_of(y)
+    fit = quiet(counts, {"y": y}, seed=seed)
+    assert fit.guide_params["log_sigma"][0] == pytest.approx(log_sd, abs=0.01)
+    assert fit.guide_params["mu"][0] == pytest.approx(mean, abs=0.02 * np.exp(log_sd))
+
+
+def test_same_bytes_with_a_seed_and_the_same_optimum_with_another():
+    data = lines(300, 3)
+    one, again, other = (quiet(line, data, seed=seed) for seed in (0, 0, 1))
+    assert all(one.guide_params[block].tobytes() == again.guide_params[block].tobytes() for block in one.guide_params)
+    assert one.elbo.equals(again.elbo)
+    assert one.guide_params["mu"].tobytes() != other.guide_params["mu"].tobytes()
+    np.testing.assert_allclose(one.guide_params["log_sigma"], other.guide_params["log_sigma"], atol=0.01)
+
+
+def test_torch_has_the_optimum_of_jax():
+    data = lines(400, 3)
+    x, y = (torch.as_tensor(data[name]) for name in ("x", "y"))
+    twin = lowvar.TorchModel(
+        lambda z, i: torch.distributions.Normal(x[i] @ z, 1.0).log_prob(y[i]),
+        lambda z: torch.distributions.Normal(0.0, 2.0).log_prob(z).sum(), N=400, dim=3, dtype=torch.float64,
+    )  # fmt: skip
+    ours, theirs = quiet(line, data), quiet(twin)
+    assert theirs.fixed.ended == "converged"
+    np.testing.assert_allclose(theirs.guide_params["log_sigma"], ours.guide_params["log_sigma"], atol=0.005)
+    np.testing.assert_allclose(theirs.guide_params["mu"], ours.guide_params["mu"], atol=0.002)
+
+
+def rows_of_their_own(y):
+    mean = numpyro.sample("mean", dist.Normal(0.0, 5.0))
+    with numpyro.plate("rows", len(y)) as i:
+        a = numpyro.sample("a", dist.Normal(mean, 1.0))
+        numpyro.sample("y", dist.Normal(a, 0.5), obs=y[i])
+
+
+def test_rows_with_variables_of_their_own():
+    y = ROWS.normal(3.0, np.sqrt(1.25), size=150)
+    fit = quiet(rows_of_their_own, {"y": y})
+    sd = np.exp(fit.guide_params["log_sigma"])
+    where = fit.problem.sites
+    np.testing.assert_allclose(sd[where["a"]], 1 / np.sqrt(1 + 4), rtol=0.02)
+    np.testing.assert_allclose(sd[where["mean"]], 1 / np.sqrt(150 + 1 / 25), rtol=0.02)
+    assert fit.guide_params["mu"][where["mean"]][0] == pytest.approx(y.mean(), abs=0.02)
+
+
+def with_param(y):
+    scale = numpyro.param("scale", 1.0, constraint=dist.constraints.positive)
+    z = numpyro.sample("z", dist.Normal(0.0, 10.0))
+    with numpyro.plate("rows", len(y)) as i:
+        numpyro.sample("y", dist.Normal(z, scale), obs=y[i])
+
+
+def test_point_estimates_have_no_noise():
+    y = ROWS.normal(1.0, 3.0, size=500)
+    fit = quiet(with_param, {"y": y})
+    assert fit.params["scale"] == pytest.approx(y.std(), rel=0.01)
+    assert float(fit.params["z_auto_scale"]) == pytest.approx(y.std() / np.sqrt(500), rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [("estimator", "naive"), ("step_size", 0.02), ("num_steps", 20), ("batch_size", 10), ("num_particles", 2),
+     ("noise", "rqmc"), ("average", True), ("optimizer", "adam"), ("guide", "full_rank")],
+)  # fmt: skip
+def test_settings_of_stochastic_steps_mean_these(setting, value):
+    given = {"num_steps": 20, "khat_samples": 0} | {setting: value}
+    if setting != "num_steps":
+        del given["num_steps"]
+    fit = lowvar.fit(line, lines(40, 2), progress=False, **given)
+    assert fit.fixed is None
+    assert fit.run is not None
+
+
+@pytest.mark.parametrize(
+    ("named", "given"),
+    [("batch_size", {"batch_size": 10}), ("step_size", {"step_size": 0.1}), ("stop", {"stop": True}),
+     ("estimator", {"estimator": "cv"}), ("full_rank", {"guide": "full_rank"}), ("schedule", {"schedule": {}})],
+)  # fmt: skip
+def test_it_names_the_setting_that_it_does_not_take(named, given):
+    with pytest.raises(lowvar.UserError, match=named):
+        lowvar.fit(line, lines(40, 2), optimizer="lbfgs", **given)
+
+
+def test_many_rows_and_rows_in_files_are_left_to_stochastic_steps(monkeypatch):
+    monkeypatch.setitem(fixed_draws._ROWS, "jax", 30)
+    fit = lowvar.fit(line, lines(40, 2), progress=False, khat_samples=0, callback=lambda now: now.iteration > 0)
+    assert fit.fixed is None
+    with pytest.raises(lowvar.UserError, match="at most 30 rows"):
+        lowvar.fit(line, lines(40, 2), optimizer="lbfgs")
+
+
+def test_too_few_iterations_get_a_note():
+    with pytest.warns(UserWarning, match="not converged"):
+        fit = lowvar.fit(line, lines(400, 20), optimizer="lbfgs", num_steps=2, progress=False)
+    assert fit.fixed.iterations == 2
+    assert fit.fixed.ended == "budget"
+
+
+def test_a_callback_watches_and_ends_it():
+    seen = []
+
+    def watch(now):
+        seen.append((now.iteration, now.elbo))
+        return len(seen) == 2
+
+    fit = quiet(line, lines(100, 3), callback=watch)
+    assert fit.fixed.ended == "callback"
+    assert fit.elbo["iteration"].tolist() == [at for at, _ in seen]
+    assert "callback" in str(fit)
+    assert seen[0][0] == 0 < seen[1][0]
+
+
+def test_ctrl_c_ends_it_with_the_fit_so_far():
+    calls = []
+
+    def press(now):
+        calls.append(now)
+        if len(calls) == 2:
+            signal.raise_signal(signal.SIGINT)
+
+    assert threading.current_thread() is threading.main_thread()
+    with pytest.warns(UserWarning, match="Ctrl-C"):
+        fit = lowvar.fit(line, lines(100, 3), callback=press, progress=False)
+    assert fit.fixed.ended == "interrupted"
+    assert fit.khat is None
+    assert "interrupted" in str(fit)
+
+
+def test_it_is_saved_loaded_and_not_resumed(tmp_path):
+    data = lines(60, 2)
+    fit = quiet(line, data)
+    fit.save(tmp_path / "fit.npz")
+    loaded = lowvar.load(tmp_path / "fit.npz", line, data)
+    assert loaded.fixed == fit.fixed
+    assert str(loaded) == str(fit)
+    assert loaded.run is None
+    with pytest.raises(lowvar.UserError, match="resume"):
+        fit.resume(10)
+    on = lowvar.fit(line, data, init=fit, num_steps=50, khat_samples=0, progress=False)
+    np.testing.assert_allclose(on.elbo["elbo"].iloc[0], fit.elbo["elbo"].iloc[-1], rtol=1e-5)
+
+
+def steep(y):
+    z = numpyro.sample("z", dist.Normal(0.0, 1.0))
+    with numpyro.plate("rows", len(y)) as i:
+        numpyro.sample("y", dist.Poisson(jnp.exp(600 * z)), obs=y[i])
+
+
+def test_wide_starts_are_narrowed_until_the_elbo_is_finite():
+    y = ROWS.poisson(3.0, size=50)
+    fit = quiet(steep, {"y": y}, init={"z": 0.0})
+    assert fit.fixed.ended == "converged"
+    assert fit.guide_params["mu"][0] == pytest.approx(np.log(y.mean()) / 600, abs=0.2 / 600)
+    assert np.exp(fit.guide_params["log_sigma"][0]) == pytest.approx(1 / 600 / np.sqrt(y.sum()), rel=0.02)
+
+
+def many_counts(y):
+    z = numpyro.sample("z", dist.Normal(0.0, 1.0).expand([y.shape[1]]).to_event(1))
+    with numpyro.plate("rows", len(y)) as i:
+        numpyro.sample("y", dist.Poisson(jnp.exp(z)[None]).to_event(1), obs=y[i])
+
+
+def test_errors_of_standard_deviations_are_as_large_as_stated():
+    y = ROWS.poisson(1.0, size=(4, 40))
+    exact = np.array([optimum_of(column)[1] for column in y.T])
+    for seed in range(3):
+        fit = quiet(many_counts, {"y": y}, seed=seed)
+        off = fit.guide_params["log_sigma"] - exact
+        stated = fit.optimum.sd_se
+        assert np.sqrt(np.mean(off**2)) < 2 * stated[0] < 0.02
+        assert np.mean(np.abs(off) < 2 * stated) > 0.85
