@@ -29,7 +29,7 @@ import numpy as np
 REPOSITORY = Path(__file__).parents[1]
 RECORDS = REPOSITORY / "benchmarks/records"
 PACKAGES = ("lowvar", "jax", "numpyro", "optax", "torch", "pyro-ppl", "numpy", "scipy", "cma", "cmaes", "evosax")
-SPEED = ("steps", "fits", "decompose", "search", "integrals")  # benchmarks with a record
+SPEED = ("answer", "steps", "fits", "decompose", "search", "integrals")  # benchmarks with a record
 COLUMNS = ("case", "unit", "value, or ratio to the first [smallest, largest]", "date", "commit")
 
 

@@ -262,8 +262,8 @@ def _by_gradient(problem, slopes, other: Optimum | None) -> Optimum:
     """The distance of a fit at fixed draws from the optimum, by Newton steps from its gradient at fresh draws.
 
     The curvature of the ELBO in ``log sigma`` is 2 at the optimum, so the error of a standard deviation is half of the
-    gradient there. The gradient at fresh draws has two errors of the same law, that of the draws which were fixed and
-    that of the fresh ones: its mean square over the coordinates is twice the variance of either.
+    gradient there. The gradient at fresh draws has the error of the draws that were fixed and that of the fresh ones.
+    Its root mean square over the coordinates is the standard error: at most the root of 2 times either's.
 
     Args:
         problem: the problem.
@@ -273,9 +273,7 @@ def _by_gradient(problem, slopes, other: Optimum | None) -> Optimum:
     free = noisy_of(problem)
     mean, sd = (np.full(problem.dim, np.nan) for _ in range(2))
     mean[free], sd[free] = slopes[0][free], slopes[1][free] / 2
-    errors = [
-        np.where(np.isnan(one), np.nan, np.sqrt(np.nanmean(one**2) / 2)) if len(free) else one for one in (mean, sd)
-    ]
+    errors = [np.where(np.isnan(one), np.nan, np.sqrt(np.nanmean(one**2))) if len(free) else one for one in (mean, sd)]
     if other is not None:
         mean, errors[0] = other.mean, other.mean_se
     return Optimum(mean, sd, errors[0], errors[1])
