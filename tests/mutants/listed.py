@@ -232,6 +232,13 @@ DIGESTS = [
 ]
 
 VERDICTS = [
+    ("fixed_draws.py", "slopes[1] - 1, 0.0)", "slopes[1] - 0.98, 0.0)", "test_fixed_draws.py"),
+    ("fixed_draws.py", "np.sqrt(len(half)) * left @ right", "0.98 * np.sqrt(len(half)) * left @ right", "test_fixed_draws.py"),
+    ("fixed_draws.py", "value += float(energy) / len(draws) / share", "value += float(energy) / len(draws)", "test_fixed_draws.py"),
+    ("fixed_draws.py", "self._asarray(share if i == 0 else 0.0)", "self._asarray(1.0 if i == 0 else 0.0)", "test_fixed_draws.py"),
+    ("fixed_draws.py", "order = numpy_generator(key).permutation(problem.N)", "order = (np.arange(problem.N) // 2)", "test_fixed_draws.py"),
+    ("fixed_draws.py", "_SLOPE, _GAIN = 0.02, 0.1", "_SLOPE, _GAIN = 0.2, 1.0", "test_fixed_draws.py"),
+    ("judgement.py", "slopes[0][free], slopes[1][free] / 2", "slopes[0][free], slopes[1][free] / 8", "test_fixed_draws.py"),
     ("claims.py", "_STANDARD_ERRORS = 2.0", "_STANDARD_ERRORS = 3.0", "test_claims.py"),
     ("claims.py", "_FEWEST = 5", "_FEWEST = 3", "test_claims.py"),
     ("claims.py", "test.detectable or abs(test.published) / 2", "test.detectable or abs(test.published)", "test_claims.py"),
