@@ -415,7 +415,9 @@ def fit(
         if not refusal and (found := _fixed(problem, iterations, seed, elbo_samples, draws, progress, callback, first)):
             return found
         if optimizer is not None:
-            raise UserError(f"{problem.name}: the ELBO is not finite near the start; give other values as init")
+            raise UserError(
+                f"{problem.name}: the ELBO is not finite, however narrow the guide: give other values as init"
+            )
     solver = solver_of(
         problem, optimizer="adam" if optimizer is None else optimizer, step_size=step_size, num_steps=steps,
         batch_size=batch_size, num_particles=num_particles, elbo_samples=elbo_samples, schedule=schedule, noise=noise,
@@ -429,7 +431,7 @@ def fit(
 
 
 def _fixed(problem, num_steps, seed, elbo_samples, khat_samples, progress, callback, first) -> Fit | None:
-    """The fit at fixed draws; None if the ELBO is nowhere finite near the start."""
+    """The fit at fixed draws; None if the ELBO is not finite there."""
     solver = replace(
         solver_of(
             problem, optimizer="adam", step_size=None, num_steps=1, batch_size=None, num_particles=1,
@@ -452,7 +454,7 @@ def _fixed(problem, num_steps, seed, elbo_samples, khat_samples, progress, callb
             problem, problem.start, num_steps, lambda name: named_key(seed, problem.name, "fixed draws", name), measure,
             tick, pressed,
         )  # fmt: skip
-    if found is None:
+    if found is None or not np.isfinite(rows[-1][1]):
         return None
     found, slopes = found
     if found.ended == "interrupted" and not found.iterations:

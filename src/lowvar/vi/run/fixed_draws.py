@@ -42,7 +42,7 @@ _CORRECTIONS = 20  # that L-BFGS remembers
 # the gradient in units of the guide is the distance from the optimum, in standard deviations of a mean, or twice the
 # relative error of a standard deviation, where coordinates are independent
 _SLOPE, _GAIN = 0.02, 0.1  # the largest of an optimum; a round that gains fewer nats is the last
-_SHRINKS = 4  # times that the first standard deviations are divided by 10, where the ELBO is not finite
+_SHRINKS = 4  # times that standard deviations are divided by 10, where the ELBO is not finite at new draws
 _INFINITE = 1e30
 
 
@@ -211,7 +211,7 @@ def maximised(
 
     Returns:
         How it ended; and, of a fit that converged, the gradient at as many fresh draws, ``(2, dim)``: by the means, in
-        the guide's standard deviations, and by ``log sigma``. None if the ELBO is nowhere finite near the start.
+        the guide's standard deviations, and by ``log sigma``. None where the ELBO is not finite, however narrow the guide is.
     """
     objective = Objective(problem, key("rows"))
     free, dim, count = objective.free, problem.dim, len(objective.blocks)
@@ -226,7 +226,7 @@ def maximised(
     for stage, (draws, blocks) in enumerate(plan):
         if done >= num_steps:
             break
-        eps, rounds, finished = drawn(key(f"draws {stage}"), draws, dim), 0, False
+        eps, rounds, shrinks, finished = drawn(key(f"draws {stage}"), draws, dim), 0, 0, False
         while not finished and done < num_steps and (rounds < _ROUNDS or draws >= _MANY):
             center, middle, unit = mu, log_sigma, np.where(free, np.exp(log_sigma), 1.0)
             objective.center(center)
@@ -238,9 +238,9 @@ def maximised(
 
             value, slope = of(np.zeros(2 * dim))
             if value == _INFINITE:
-                if done or rounds == _SHRINKS:
-                    return None if not done else (ended, None)
-                log_sigma, rounds = np.where(free, log_sigma - np.log(10), log_sigma), rounds + 1
+                if shrinks == _SHRINKS:
+                    return None
+                log_sigma, shrinks = np.where(free, log_sigma - np.log(10), log_sigma), shrinks + 1
                 continue
             if rounds == 0 and draws >= _MANY and np.abs(slope).max() <= _SLOPE:  # at draws that it has not seen
                 return FixedDraws(draws, done, "converged"), slope.reshape(2, dim)
