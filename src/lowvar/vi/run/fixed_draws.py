@@ -211,7 +211,7 @@ def maximised(
 
     Returns:
         How it ended; and, of a fit that converged, the gradient at as many fresh draws, ``(2, dim)``: by the means, in
-        the guide's standard deviations, and by ``log sigma``. None where the ELBO is not finite, however narrow the guide is.
+        the guide's standard deviations, and by ``log sigma``. None where the ELBO is finite for no guide.
     """
     objective = Objective(problem, key("rows"))
     free, dim, count = objective.free, problem.dim, len(objective.blocks)
