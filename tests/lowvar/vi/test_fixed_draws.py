@@ -2,6 +2,7 @@
 
 import signal
 import threading
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -45,7 +46,7 @@ def best(x, prior=2.0):
     return precision, 1 / np.sqrt(np.diag(precision))
 
 
-def quiet(model, data=None, **settings):
+def quiet(model, data=None, **settings) -> Any:
     return lowvar.fit(model, data, progress=False, **settings)
 
 
@@ -201,7 +202,7 @@ def test_many_rows_and_rows_in_files_are_left_to_stochastic_steps(monkeypatch):
 
 def test_too_few_iterations_get_a_note():
     with pytest.warns(UserWarning, match="not converged"):
-        fit = lowvar.fit(line, lines(400, 20), optimizer="lbfgs", num_steps=2, progress=False)
+        fit = quiet(line, lines(400, 20), optimizer="lbfgs", num_steps=2)
     assert fit.fixed.iterations == 2
     assert fit.fixed.ended == "budget"
 
@@ -230,7 +231,7 @@ def test_ctrl_c_ends_it_with_the_fit_so_far():
 
     assert threading.current_thread() is threading.main_thread()
     with pytest.warns(UserWarning, match="Ctrl-C"):
-        fit = lowvar.fit(line, lines(100, 3), callback=press, progress=False)
+        fit = quiet(line, lines(100, 3), callback=press)
     assert fit.fixed.ended == "interrupted"
     assert fit.khat is None
     assert "interrupted" in str(fit)
