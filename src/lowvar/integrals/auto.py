@@ -1,6 +1,5 @@
 """The integrator that chooses: cross-fitted candidates, and the one whose held-out residuals are smallest."""
 
-import importlib.util
 import math
 from collections.abc import Iterator
 from dataclasses import replace
@@ -26,7 +25,6 @@ ALL = 150  # points up to which a kernel's functions around all of them are fitt
 MANY = 4  # tasks with the same points, above which they share lengthscales
 HEAVY = 30.0  # a score's square over the mean one, from which on a kernel is damped far out
 DAMPED = 4e5  # coordinates of points, up to which such a kernel is tried too
-WITHOUT_KERNELS = "PyTorch is not installed, so no kernel was tried, polynomials alone: pip install 'lowvar[torch]'"
 
 
 def auto(folds: int = 5, polynomial: bool = False, exact_scores: bool = False) -> Integrator:
@@ -37,8 +35,6 @@ def auto(folds: int = 5, polynomial: bool = False, exact_scores: bool = False) -
     Held-out points say nothing of regions where no point fell, however well they are predicted: a cap may begin at the
     largest value. Such regions weigh up to three samples (the rule of three), and the integrand may differ there by its
     mean excess over the largest value, at least by a standard deviation. No error is stated above Monte Carlo's.
-
-    Without PyTorch, polynomials alone are tried, and ``untried`` says so.
 
     Monte Carlo is returned where nothing is better, where the scores fail their test (``doubt``), where
     the points are discrete or rounded (``on_grid``), and where the estimate is more than four of its standard
@@ -88,7 +84,7 @@ def auto(folds: int = 5, polynomial: bool = False, exact_scores: bool = False) -
         doubted = np.broadcast_to(doubted | np.array(grids), shape)
         monte_carlo, error, half = each(plain, "mean"), each(plain, "plain_error"), each(plain, "half_width")
         tried: list[tuple[str, CrossFit | None]] = [("monte_carlo", None)]
-        untried = [] if kernels_run() else [WITHOUT_KERNELS]
+        untried = []
         value = monte_carlo.copy()
         choice, least, stated = np.zeros(shape, dtype=int), np.full(shape, np.inf), error.copy()
         width, residuals = half.copy(), each(plain, "carriers")
@@ -180,11 +176,6 @@ def scores_fail(samples: Samples, r: int, t: int, exact: bool) -> bool:
     return doubt(samples.points[t][r], samples.scores[t][r], samples.chain, exact) is not None
 
 
-def kernels_run() -> bool:
-    """Whether PyTorch, which kernel methods need, is installed."""
-    return importlib.util.find_spec("torch") is not None
-
-
 def methods(samples: Samples, folds: int) -> Iterator[Integrator]:
     """The integrators to try, cheap ones first, since a later one has to be better."""
     largest, smallest, dim = max(samples.sizes), min(samples.sizes), samples.dim
@@ -194,8 +185,7 @@ def methods(samples: Samples, folds: int) -> Iterator[Integrator]:
         enough = POINTS_FOR_EACH if order > 1 else 2
         if enough * unknowns <= training and largest * unknowns**2 <= WORK:
             yield zero_variance(order)
-    if kernels_run():
-        yield from _kernels(samples)
+    yield from _kernels(samples)
 
 
 def _kernels(samples: Samples) -> Iterator[Integrator]:
