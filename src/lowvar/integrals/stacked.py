@@ -200,11 +200,9 @@ def solve_lower(factor: np.ndarray, right: np.ndarray, transposed: bool = False)
 
 def inverse(factor: np.ndarray) -> np.ndarray:
     """``(L L')^-1`` for factors ``L (R, M, M)``."""
-    found = np.empty_like(factor)
-    for r, one in enumerate(factor):
-        lower = np.tril(lapack.dpotri(one.T)[0].T)
-        found[r] = lower + np.tril(lower, -1).T
-    return found
+    eye = np.eye(factor.shape[-1])
+    # `dpotri` takes half as long on one thread, but of a small matrix up to a hundred times as long on several
+    return np.stack([lapack.dpotrs(one.T, eye)[0] for one in factor])
 
 
 def diagonal(matrix: np.ndarray) -> np.ndarray:
