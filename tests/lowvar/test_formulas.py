@@ -159,7 +159,7 @@ def test_ridge_around_some_of_the_points_and_its_error():
     rng, m = np.random.default_rng(7), 15
     phi, y = rng.normal(size=(4, m)), rng.normal(size=(m, 2))
     y = y - y.mean(0)
-    beta, error, weights, relative, _, _ = ridge(phi, y)
+    beta, error, weights, relative, _, _ = ridge(phi.copy(), y)
     centred = phi - phi.mean(1, keepdims=True)
     for t, p in enumerate(relative * np.linalg.eigvalsh(centred @ centred.T).max()):
         design = np.column_stack([np.ones(m), phi.T])

@@ -171,9 +171,6 @@ def _left_out(
     Returns:
         The sum of these fits, constants above coefficients, ``(1 + p, K)``; None, see ``by_products``.
     """
-    length = np.linalg.norm(z.T, axis=1)
-    used = np.r_[True, length > DEPENDENT * length.max(initial=0.0)]  # others are rounding, of terms that cancel
-    scale = np.where(used, np.r_[1.0, np.sqrt(len(z)) / np.where(used[1:], length, 1.0)], 0.0)[:, None]
     centre, ends, ever = y.mean(axis=0), np.cumsum(sizes), np.any(training, axis=0)
     y = y - centre
     blocks = [slice(end - size, end) for size, end in zip(sizes, ends, strict=True)]
@@ -182,6 +179,9 @@ def _left_out(
         for out in blocks
     ]
     gram, right = (sum(of) for of in zip(*parts, strict=True))
+    length = np.sqrt(np.diagonal(gram)[1:])
+    used = np.r_[True, length > DEPENDENT * length.max(initial=0.0)]  # others are rounding, of terms that cancel
+    scale = np.where(used, np.r_[1.0, np.sqrt(len(z)) / np.where(used[1:], length, 1.0)], 0.0)[:, None]
     factors, theta = [], []
     for k in alike:
         if training[k].sum() <= len(scale):

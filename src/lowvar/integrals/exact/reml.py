@@ -204,31 +204,42 @@ class Covariance:
             Sun, Barp and Briol, special cases I and II, and Theorem 4.1.
         """
         matrix = self.between(hyper.kernel, data.x, data.x, data.scores, data.scores)
-        if data.member.shape[1] > 1:
-            rows = data.member @ hyper.factor
-            matrix = matrix * (rows @ rows.mT)
+        relation = _relation(data, hyper)
+        matrix = matrix if relation is None else matrix * relation
         return matrix, diagonal(matrix).mean(-1)
 
-    def slopes(self, data: Stacked, hyper: Hyper, weight: np.ndarray, of_nugget: np.ndarray) -> Hyper:
-        """Derivatives of the sum over pairs of ``weight (R, M, M)``, which is symmetric, times ``gram``.
+    def with_slopes(self, data: Stacked, hyper: Hyper):
+        """As ``gram``, and a function of weights ``(R, M, M)``, which are symmetric, and derivatives in the nugget.
 
-        Args:
-            data: samples.
-            hyper: hyper-parameters.
-            weight: of each pair of rows.
-            of_nugget: the derivative in the nugget, which is passed on, ``(R,)``.
+        It returns the derivatives of the sum over pairs of the weight times the matrix, and passes on the others.
         """
-        factor = np.zeros_like(hyper.factor)
-        if data.member.shape[1] > 1:
-            rows, scalar = data.member @ hyper.factor, self.between(hyper.kernel, data.x, data.x, *[data.scores] * 2)
-            factor = 2 * data.member.T @ ((weight * scalar) @ rows)
-            weight = weight * (rows @ rows.mT)
-        kernel = self.kernel.all_slopes(self._own(hyper.kernel), data.x, data.scores, weight, self.operator)
+        scalar, of_kernel = self.kernel.with_slopes(self._own(hyper.kernel), data.x, data.scores, self.operator)
+        columns = _additive(data.x, data.scores)
         if self.trend:
-            columns = _additive(data.x, data.scores)
-            amount = np.exp(hyper.kernel["log_trend"])[:, 0] * (columns * (weight @ columns)).sum((1, 2))
-            kernel["log_trend"] = amount[:, None]
-        return Hyper(kernel, of_nugget, factor)
+            scale = np.exp(hyper.kernel["log_trend"])
+            scalar = scalar + (columns * scale[:, None]) @ columns.mT
+        relation = _relation(data, hyper)
+        matrix = scalar if relation is None else scalar * relation
+
+        def pull(weight: np.ndarray, of_nugget: np.ndarray) -> Hyper:
+            factor = np.zeros_like(hyper.factor)
+            if relation is not None:
+                factor = 2 * data.member.T @ ((weight * scalar) @ (data.member @ hyper.factor))
+                weight = weight * relation
+            kernel = of_kernel(weight)
+            if self.trend:
+                kernel["log_trend"] = scale * (columns * (weight @ columns)).sum((1, 2))[:, None]
+            return Hyper(kernel, of_nugget, factor)
+
+        return matrix, diagonal(matrix).mean(-1), pull
+
+
+def _relation(data: Stacked, hyper: Hyper) -> np.ndarray | None:
+    """``B[t_i, t_j]`` of all rows; None of a single task."""
+    if data.member.shape[1] == 1:
+        return None
+    rows = data.member @ hyper.factor
+    return rows @ rows.mT
 
 
 def _additive(x: np.ndarray, scores: np.ndarray) -> np.ndarray:
@@ -286,13 +297,13 @@ def objective(covariance: Covariance, data: Stacked, space: Space, origin: np.nd
     def part(z, which, slopes):
         here, hyper = data.pick(origin[which]), space.unpack(z, which)
         value, gradient = space.prior(z, which)
-        matrix, level = covariance.gram(here, hyper)
+        matrix, level, *pull = (covariance.with_slopes if slopes else covariance.gram)(here, hyper)
         noisy = shifted(matrix, (hyper.nugget * level)[:, None] + here.ridge)
         likelihood, slope = restricted(noisy, here.y, here.member, slopes)
         if slope is not None:
             trace = diagonal(slope).sum(-1)
             slope = shifted(slope, (hyper.nugget * trace / here.rows)[:, None])  # the noise grows with the kernel
-            gradient = gradient + space.pulled_back(hyper, which, covariance.slopes(here, hyper, slope, level * trace))
+            gradient = gradient + space.pulled_back(hyper, which, pull[0](slope, level * trace))
         return value + likelihood, gradient
 
     def evaluate(z, which, slopes=True):

@@ -9,7 +9,7 @@ import numpy as np
 from lowvar.errors import UserError, whole
 from lowvar.integrals.base import IntegralProperties, Integrals, Integrator, Samples, of_last_points, side_by_side
 from lowvar.integrals.exact.kernel_fit import learn, space_of
-from lowvar.integrals.exact.reml import Hyper, shifted
+from lowvar.integrals.exact.reml import CHUNK, Hyper, shifted
 from lowvar.integrals.exact.settings import FitSettings, check_memory, check_sizes
 from lowvar.integrals.kernels import Kernel
 from lowvar.integrals.regression import LEAST_FREEDOM
@@ -84,43 +84,44 @@ def around_some(samples: Samples, chosen: FitSettings, inducing: int) -> Integra
     space = space_of(some, chosen, np.ones_like(data.y[:, :1, :1]), False)
     hyper, _ = learn(chosen.covariance, some.columns(COLUMNS), space, chosen.steps)
     centres = data.thin(inducing)
-    fits, found, amplitude = [], [], _amplitude(chosen, some, hyper)
+    found, fits, amplitude = [], [], _amplitude(chosen, some, hyper)
 
-    def features(r: int, x: np.ndarray, scores: np.ndarray) -> np.ndarray:
-        """``Phi (n, .)`` of repetition ``r`` at points ``(1, ., d)``, transposed."""
+    def cross(r: int, x: np.ndarray, scores: np.ndarray):
+        """Kernels of repetition ``r`` between the centres and points ``(m, d)``, some points at a time, and which."""
         params, at = hyper.pick(slice(r, r + 1)).kernel, centres.pick(slice(r, r + 1))
-        if len(fits) == r:
-            square = chosen.covariance.between(params, at.x, at.x, at.scores, at.scores)[0]
-            level = square.diagonal().mean()
-            fits.append((root(square), level))
-        factor, level = fits[r][:2]
-        cross = chosen.covariance.between(params, at.x, x, at.scores, scores)[0]
-        return solve_lower(factor[None], cross[None])[0] / np.sqrt(level)
+        for first in range(0, len(x), max(1, CHUNK // centres.rows)):
+            some = slice(first, first + max(1, CHUNK // centres.rows))
+            yield some, chosen.covariance.between(params, at.x, x[None, some], at.scores, scores[None, some])[0]
 
     for r in range(data.repetitions):
-        phi = features(r, data.x[r : r + 1], data.scores[r : r + 1])
-        beta, error, weights, penalty, condition, inverse = ridge(phi, data.y[r])
-        fits[r] = (*fits[r], weights)
-        v, kept, noise = inverse
+        square = np.concatenate([part for _, part in cross(r, centres.x[r], centres.scores[r])], axis=1)
+        level = square.diagonal().mean()
+        factor = np.sqrt(level) * root(square)[None]
+        phi = np.empty((centres.rows, m))
+        for rows, part in cross(r, data.x[r], data.scores[r]):
+            phi[:, rows] = solve_lower(factor, part[None])[0]
+        mean = phi.mean(1)
+        beta, error, weights, penalty, condition, (v, kept, noise) = ridge(phi, data.y[r])
+        fits.append(solve_lower(factor, weights[None], transposed=True)[0])
         # of the process, whose covariance is Phi Phi' + noise: 1 / (1' M^-1 1)
-        variance = noise * (1 / phi.shape[1] + (kept * ((v.T @ phi.mean(1)) ** 2)[:, None]).sum(0))
+        variance = noise * (1 / m + (kept * ((v.T @ mean) ** 2)[:, None]).sum(0))
         # Few points give its amplitude. More than Monte Carlo's variance, of values with deviation 1, says that
         # the process does not suit the integrand, and nothing of the error.
-        error = np.sqrt(error**2 + np.minimum(variance * amplitude[r] * fits[r][1], 1 / phi.shape[1]))
+        error = np.sqrt(error**2 + np.minimum(variance * amplitude[r] * level, 1 / m))
         found.append((beta, error, condition, penalty))
     values, errors, conditions, penalties = map(np.stack, zip(*found, strict=True))
 
-    def features_there(points: np.ndarray, scores: np.ndarray) -> list:
-        """``Phi`` by repetition, transposed."""
+    def all_tasks(points: np.ndarray, scores: np.ndarray) -> np.ndarray:
+        """Fitted functions without their constants, ``(R, T, n)``."""
         x, lx = data.points(points, scores)
-        return [features(r, x[r : r + 1], lx[r : r + 1]) for r in range(data.repetitions)]
+        parts = [[weights.T @ part for _, part in cross(r, x[r], lx[r])] for r, weights in enumerate(fits)]
+        return np.stack([np.concatenate(one, axis=1) for one in parts])
 
-    there = of_last_points(features_there)
+    there = of_last_points(all_tasks)
 
     def fitted(task: int, points: np.ndarray, scores: np.ndarray) -> np.ndarray:
-        rows = [fits[r][2][:, task] @ phi for r, phi in enumerate(there(points, scores))]
-        level = values[:, task, None]
-        return data.y_shift[:, task, None] + data.y_scale[:, task, None] * (level + np.stack(rows))
+        fit = values[:, task, None] + there(points, scores)[:, task]
+        return data.y_shift[:, task, None] + data.y_scale[:, task, None] * fit
 
     lengthscale = (np.exp(hyper.kernel["log_lengthscale"]) * data.x_scale)[:, None]
     return Integrals(
@@ -133,28 +134,31 @@ def around_some(samples: Samples, chosen: FitSettings, inducing: int) -> Integra
 
 
 def ridge(phi: np.ndarray, y: np.ndarray):
-    """Constants, their errors, weights ``(n, T)``, penalties and a condition number, for features ``(n, m)``."""
+    """Constants, their errors, weights ``(n, T)``, penalties and a condition number, for features ``(n, m)``.
+
+    The features are centred in place: with many points they fill the memory.
+    """
     m = y.shape[0]
     mean = phi.mean(1)
-    centred = phi - mean[:, None]
+    phi -= mean[:, None]
     y = y - y.mean(0)  # values are centred already, up to rounding
-    s, v = np.linalg.eigh(centred @ centred.T)
+    s, v = np.linalg.eigh(phi @ phi.T)
     s = np.maximum(s, 0)
-    rotated = v.T @ centred  # (n, m)
-    pull = rotated @ y
+    pull = v.T @ (phi @ y)
     penalties = np.logspace(*PENALTIES) * max(s.max(), 1e-300)
     kept = 1 / (s[:, None] + penalties)  # (n, p)
     # the values left out one by one: generalised cross-validation takes all leverages for alike, and those of points
     # with large scores are far above the mean, so that it would follow every value of an integrand with a jump
-    square = rotated**2
+    square = v.T @ phi  # (n, m)
+    square *= square
     free = np.maximum(1 - 1 / m - square.T @ kept, LEAST)  # (m, p)
-    residuals = (y[:, t, None] - rotated.T @ (kept * pull[:, t, None]) for t in range(y.shape[1]))  # (m, p) each
+    residuals = (y[:, t, None] - phi.T @ (v @ (kept * pull[:, t, None])) for t in range(y.shape[1]))  # (m, p) each
     best = np.stack([((one / free) ** 2).sum(0) for one in residuals]).argmin(1)
     shrunk = kept[:, best]  # (n, T)
     weights = v @ (shrunk * pull)
     beta = -mean @ weights
-    residual = y - beta - phi.T @ weights
-    influence = 1 / m - rotated.T @ (shrunk * (v.T @ mean)[:, None])  # beta = influence' y
+    residual = y - phi.T @ weights
+    influence = 1 / m - phi.T @ (v @ (shrunk * (v.T @ mean)[:, None]))  # beta = influence' y
     leverage = 1 / m + square.T @ shrunk
     left_out = residual / np.maximum(1 - leverage, LEAST_FREEDOM)
     error = np.linalg.norm(influence * left_out, axis=0)

@@ -24,9 +24,9 @@ class Kernel:
         defaults: ``d -> params``, without leading axes, to start a search from: arrays of NumPy.
         stein: ``(params, x, y, lx, ly) -> (..., n, m)``, of the first-order Langevin operator ``div u + u . l``.
         stein2: as ``stein``, of the second-order operator ``Lap u + grad u . l``.
-        slopes: ``(params, x, lx, weight (..., n, n), order) -> dict``: derivatives, ``(..., p)``, of ``weight`` times
-            ``stein(params, x, x, lx, lx)`` (or ``stein2``, of order 2), added up over all pairs, in those parameters
-            of which it knows them. ``weight`` is symmetric. Derivatives in the others are taken by ``complex_slope``.
+        vjp: ``(params, x, lx, order) -> (matrix, pull)``: ``stein(params, x, x, lx, lx)`` (or ``stein2``) and
+            a function of a symmetric ``weight (..., n, n)``: derivatives by name, ``(..., p)``, of ``weight`` times the
+            matrix, added up over all pairs, in those parameters of which the kernel knows them. If not given, none.
 
     References:
         Sun, Barp and Briol, eq. (3), Appendix D.1, Theorem C.1.
@@ -36,14 +36,20 @@ class Kernel:
     defaults: Callable[[int], dict[str, Array]]
     stein: Callable[[Params, Array, Array, Array, Array], Array]
     stein2: Callable[[Params, Array, Array, Array, Array], Array]
-    slopes: Callable[[Params, Array, Array, Array, int], dict[str, Array]] = lambda *_: {}
+    vjp: Callable[[Params, Array, Array, int], tuple[Array, Callable[[Array], dict[str, Array]]]] | None = None
 
-    def all_slopes(self, params: Params, x: Array, lx: Array, weight: Array, order: int = 1) -> dict[str, Array]:
-        """As ``slopes``, in all parameters."""
-        found, stein = dict(self.slopes(params, x, lx, weight, order)), self.stein if order == 1 else self.stein2
-        for name in params.keys() - found.keys():
-            found[name] = complex_slope(lambda some: (weight * stein(some, x, x, lx, lx)).sum((-2, -1)), params, name)
-        return found
+    def with_slopes(self, params: Params, x: Array, lx: Array, order: int = 1):
+        """As ``vjp``, in all parameters: in others than the kernel knows by ``complex_slope``."""
+        stein = self.stein if order == 1 else self.stein2
+        matrix, known = self.vjp(params, x, lx, order) if self.vjp else (stein(params, x, x, lx, lx), lambda weight: {})
+
+        def pull(weight: Array) -> dict[str, Array]:
+            found = known(weight)
+            for name in params.keys() - found.keys():
+                found[name] = complex_slope(lambda of: (weight * stein(of, x, x, lx, lx)).sum((-2, -1)), params, name)
+            return found
+
+        return matrix, pull
 
 
 STEP = 1e-100  # of a parameter, along the imaginary axis: its square is nothing

@@ -7,7 +7,7 @@ from array_api_compat import array_namespace
 
 from lowvar.errors import positive
 from lowvar.integrals.kernels.interface import Array, Kernel, inner
-from lowvar.integrals.kernels.squared_exponential import second_order, slopes, squared_exponential
+from lowvar.integrals.kernels.squared_exponential import second_order, squared_exponential, vjp
 
 
 def preconditioned(alpha: float | None = 0.1, ard: bool = True) -> Kernel:
@@ -62,12 +62,14 @@ def preconditioned(alpha: float | None = 0.1, ard: bool = True) -> Kernel:
         (wx, ax, ex), (wy, ay, ey) = second(params, x, lx), second(params, y, ly)
         return wx * wy.mT * second_order(params, x, y, ax, ay, ex, ey)
 
-    def of_lengthscales(params, x, lx, pairs, order):
+    def of_lengthscales(params, x, lx, order):
         if order == 1:
             w, b = weight(params, x)
             drift, e = lx + b, 0.0
         else:
             w, drift, e = second(params, x, lx)
-        return slopes(params, x, drift, w * w.mT * pairs, order, e)
+        pairs = w * w.mT
+        matrix, pull = vjp(params, x, drift, order, e)
+        return pairs * matrix, lambda of_pairs: pull(pairs * of_pairs)
 
     return Kernel("preconditioned", defaults, stein, stein2, of_lengthscales)

@@ -22,7 +22,7 @@ def squared_exponential(ard: bool = True) -> Kernel:
     def defaults(dim: int) -> dict[str, Array]:
         return {"log_lengthscale": np.zeros(dim if ard else 1)}
 
-    return Kernel("squared_exponential", defaults, first_order, second_order, slopes)
+    return Kernel("squared_exponential", defaults, first_order, second_order, vjp)
 
 
 def first_order(params: Params, x: Array, y: Array, lx: Array, ly: Array) -> Array:
@@ -105,10 +105,8 @@ def _second_order(params, x, y, lx, ly, ex, ey):
     return _exponential(scaled_x, scaled_y), in_x, in_y, rest
 
 
-def slopes(
-    params: Params, x: Array, lx: Array, weight: Array, order: int = 1, ex: Array | float = 0.0
-) -> dict[str, Array]:
-    """``Kernel.slopes`` of the squared exponential, in its lengthscales.
+def vjp(params: Params, x: Array, lx: Array, order: int = 1, ex: Array | float = 0.0):
+    """``Kernel.vjp`` of the squared exponential, in its lengthscales; of second order as ``second_order``.
 
     Sums over pairs of ``w (x_j - y_j)^2`` and ``w l_j(x) (x_j - y_j)``, which are all that the derivatives in ``D_jj``
     have, are matrix products of the size of ``x``.
@@ -118,24 +116,28 @@ def slopes(
     else:
         k, in_x, in_y, rest = _second_order(params, x, x, lx, lx, ex, ex)
         factor = in_x * in_y + rest
-    weight = weight * k
-    x = x - x.mean(-2)[..., None, :]
+    centred = x - x.mean(-2)[..., None, :]
     precision = array_namespace(x).exp(-2 * params["log_lengthscale"])
 
     def along(left, weight):
         """``sum w left(x) (x - y)``, input by input: half of ``sum w (x - y)^2`` if ``left`` is ``x``."""
-        return (left * (x * weight.sum(-1)[..., None] - weight @ x)).sum(-2)
+        return (left * (centred * weight.sum(-1)[..., None] - weight @ centred)).sum(-2)
 
-    square, mixed, total = along(x, weight), along(lx, weight), weight.sum((-2, -1))[..., None]
-    slope = -along(x, weight * factor)  # of k
-    if order == 1:
-        slope = slope + 2 * mixed - 4 * precision * square + total
-    else:
-        one = weight * in_y  # the derivative of the other factor is that of this one, with x and y exchanged
-        slope = slope + 4 * precision * along(x, one + one.mT) - 2 * along(lx, one) - 2 * one.sum((-2, -1))[..., None]
-        slope = slope + 4 * precision * (total - 6 * precision * square + 2 * mixed) + (lx * (weight @ lx)).sum(-2)
-    slope = -2 * precision * slope
-    return {"log_lengthscale": slope if precision.shape[-1] == x.shape[-1] else slope.sum(-1)[..., None]}
+    def pull(weight: Array) -> dict[str, Array]:
+        weight = weight * k
+        square, mixed, total = along(centred, weight), along(lx, weight), weight.sum((-2, -1))[..., None]
+        slope = -along(centred, weight * factor)  # of k
+        if order == 1:
+            slope = slope + 2 * mixed - 4 * precision * square + total
+        else:
+            one = weight * in_y  # the derivative of the other factor is that of this one, with x and y exchanged
+            own = 2 * precision * along(centred, one + one.mT) - along(lx, one) - one.sum((-2, -1))[..., None]
+            slope = slope + 2 * own + (lx * (weight @ lx)).sum(-2)
+            slope = slope + 4 * precision * (total - 6 * precision * square + 2 * mixed)
+        slope = -2 * precision * slope
+        return {"log_lengthscale": slope if precision.shape[-1] == x.shape[-1] else slope.sum(-1)[..., None]}
+
+    return k * factor, pull
 
 
 def _scaled(params: Params, x: Array, y: Array) -> tuple[Array, Array, Array]:
