@@ -8,8 +8,8 @@ import numpy as np
 from scipy.linalg import lapack
 
 from lowvar.errors import UserError, whole
-from lowvar.integrals.base import IntegralProperties, Integrals, Integrator, Samples, of_last_points
-from lowvar.integrals.monte_carlo import GAIN, Average, average, student, worth_of_chain
+from lowvar.integrals.base import IntegralProperties, Integrals, Integrator, Samples, evenly, of_last_points
+from lowvar.integrals.monte_carlo import GAIN, Average, average, first_copies, student, worth_of_chain
 from lowvar.integrals.regression import DEPENDENT
 
 FOLDS = 5
@@ -80,7 +80,7 @@ def by_fits(integrator: Integrator, samples: Samples, seeds: np.ndarray, folds: 
     """The cross-fit of any method: a fit for each fold; arguments as of ``cross_fit``."""
     corrected = tuple(np.empty_like(values) for values in samples.values)
     parts = []
-    for pairs, training, held_out in _groups(samples, folds):
+    for pairs, training, held_out in _groups(samples, folds, integrator.properties.most):
         result = integrator.integrate(_of(samples, pairs, training), seeds[[r for r, _ in pairs]])
         if result.fitted is None:
             raise UserError(f"{integrator.name} fits no function, so that there is nothing to cross-fit")
@@ -126,7 +126,7 @@ def by_products(features: Callable[[np.ndarray], Any], samples: Samples, folds: 
     for together in [range(samples.tasks)] if samples.shared else [[t] for t in range(samples.tasks)]:
         points, scores = samples.points[together[0]], samples.scores[together[0]]
         values = np.stack([samples.values[t][0] for t in together], axis=1)  # (m, K)
-        first = _first_copies(points)[0]
+        first = first_copies(points[0])
         fold = fold_of(len(first), folds, samples.chain)
         once = first == np.arange(len(first))
         order = np.argsort(fold, kind="stable")  # folds below each other: a product takes no copy of its rows
@@ -270,11 +270,11 @@ def fold_of(points: int, folds: int, chain: bool) -> np.ndarray:
     return np.arange(points) * folds // points if chain else np.arange(points) % folds
 
 
-def _groups(samples: Samples, folds: int):
+def _groups(samples: Samples, folds: int, most: float):
     """Folds whose fits have the same shapes: ``(repetition, fold)`` pairs, by task the rows to fit and correct."""
     groups: dict[tuple, list] = {}
     sets = samples.points[:1] if samples.shared else samples.points
-    firsts = [_first_copies(points) for points in sets]
+    firsts = [[first_copies(one) for one in points] for points in sets]
     for k in range(folds):
         for r in range(samples.repetitions):
             rows = []
@@ -282,8 +282,8 @@ def _groups(samples: Samples, folds: int):
                 fold = fold_of(points.shape[1], folds, samples.chain)
                 out = fold == k
                 owner = first[r]
-                kept = (owner == np.arange(len(owner))) & ~np.isin(owner, owner[out])
-                rows.append((np.flatnonzero(kept), np.flatnonzero(out)))
+                kept = np.flatnonzero((owner == np.arange(len(owner))) & ~np.isin(owner, owner[out]))
+                rows.append((kept[evenly(min(len(kept), most), len(kept))], np.flatnonzero(out)))
             rows = rows * samples.tasks if samples.shared else rows
             groups.setdefault(tuple(len(one) for both in rows for one in both), []).append(((r, k), rows))
     size = max(samples.sizes) * samples.dim * max(samples.dim, 8)
@@ -297,15 +297,6 @@ def _groups(samples: Samples, folds: int):
                 [[rows[t][0] for _, rows in some] for t in tasks],
                 [[rows[t][1] for _, rows in some] for t in tasks],
             )
-
-
-def _first_copies(points: np.ndarray) -> np.ndarray:
-    """For each point the first one that is equal to it, ``(R, m)``."""
-    first = np.empty(points.shape[:2], dtype=int)
-    for r, one in enumerate(points):
-        _, index, back = np.unique(one, axis=0, return_index=True, return_inverse=True)
-        first[r] = index[back.ravel()]
-    return first
 
 
 def _of(samples: Samples, pairs: Sequence[tuple[int, int]], rows: list) -> Samples:

@@ -8,7 +8,7 @@ from scipy.special import stdtrit
 
 from lowvar.errors import UserError
 from lowvar.integrals.base import Samples
-from lowvar.integrals.monte_carlo import effective_size, ranks, split_r_hat, stride
+from lowvar.integrals.monte_carlo import effective_size, first_copies, ranks, split_r_hat, stride
 
 _FEWEST = 3  # points of a task
 _SMALL = 1e-120  # squares of smaller numbers underflow, or nearly
@@ -183,9 +183,8 @@ def without_copies(samples: Samples) -> tuple[Samples, int]:
     """
     kept = []
     for t, (x, score, value) in enumerate(zip(samples.points, samples.scores, samples.values, strict=True)):
-        _, first, back = np.unique(x[0], axis=0, return_index=True, return_inverse=True)
-        kept.append(first)
-        owner = first[back.ravel()]
+        owner = first_copies(x[0])
+        kept.append(first := np.unique(owner))
         where = f"[{t}]" if samples.tasks > 1 else ""
         for name, array in (("values", value[0]), ("scores", score[0])):
             differs = np.flatnonzero((array[owner] != array).reshape(len(array), -1).any(axis=1))
@@ -204,7 +203,7 @@ def without_copies(samples: Samples) -> tuple[Samples, int]:
         return samples, 0
 
     def pick(arrays):
-        return tuple(array[:, np.sort(rows)] for array, rows in zip(arrays, kept, strict=True))
+        return tuple(array[:, rows] for array, rows in zip(arrays, kept, strict=True))
 
     return Samples(pick(samples.points), pick(samples.scores), pick(samples.values), samples.shared), dropped
 

@@ -12,7 +12,7 @@ from lowvar.errors import UserError, whole
 from lowvar.integrals import INTEGRAL
 from lowvar.integrals.base import FLAGS, HALF, LEVEL, UNITS, Integrals, Integrator, Samples, make
 from lowvar.integrals.inputs import checked_samples, is_by_site, labels, refuse_models, without_copies
-from lowvar.integrals.monte_carlo import GAIN, OFTEN, heavy_tail, on_grid
+from lowvar.integrals.monte_carlo import GAIN, OFTEN, first_copies, heavy_tail, on_grid
 from lowvar.registry import label
 
 _COPIES = "duplicate samples were dropped"
@@ -286,7 +286,7 @@ def _repeated(data: Samples, method: str | Callable[..., Integrator]) -> list[st
         return []
     sets = [points[0] for points in data.points[: 1 if data.shared else None]]
     grids = [on_grid(points) for points in sets]
-    copies = [len(x) - len(np.unique(x, axis=0)) for x, grid in zip(sets, grids, strict=True) if not grid]
+    copies = [len(x) - len(np.unique(first_copies(x))) for x, grid in zip(sets, grids, strict=True) if not grid]
     often = [number for number, m in zip(copies, data.sizes, strict=False) if number > OFTEN * m]
     if not often:
         if method == "auto" or not any(grids):  # `auto` has a flag for it

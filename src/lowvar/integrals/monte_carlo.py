@@ -256,10 +256,18 @@ def worth_of_copies(points: np.ndarray) -> np.ndarray | None:
     References:
         Kish, "Survey Sampling", 1965.
     """
-    counts = [np.unique(one, axis=0, return_counts=True)[1] for one in points]
+    counts = [np.unique(first_copies(one), return_counts=True)[1] for one in points]
     if all(len(one) == points.shape[1] for one in counts):
         return None
     return np.array([points.shape[1] ** 2 / (one**2).sum() for one in counts], dtype=float)
+
+
+def first_copies(points: np.ndarray) -> np.ndarray:
+    """For each point ``(m, d)`` the first one that is equal to it, ``(m,)``."""
+    if len(np.unique(points[:, 0])) == len(points):  # as of a continuous variable: rows take far longer to sort
+        return np.arange(len(points))
+    _, index, back = np.unique(points, axis=0, return_index=True, return_inverse=True)
+    return index[back.ravel()]
 
 
 def on_grid(points: np.ndarray) -> bool:
@@ -273,7 +281,7 @@ def on_grid(points: np.ndarray) -> bool:
         points: ``(m, d)``.
     """
     m, d = points.shape
-    counts = np.unique(points, axis=0, return_counts=True)[1]
+    counts = np.unique(first_copies(points), return_counts=True)[1]
     if m - len(counts) <= OFTEN * m:
         return False
     cells = 0.0
@@ -305,9 +313,10 @@ def stride(points: np.ndarray, limit: float = 6.0, lags: int = 128) -> int:
     m = len(points)
     if m < 20:
         return 0
-    rank = ranks(points[None])[0]
-    square = np.maximum((rank**2).sum(axis=0), 1e-300)
-    seen = [((rank[k:] * rank[:-k]).sum(axis=0) / square).max() for k in range(1, min(lags, m // 4) + 1)]
+    rank = np.ascontiguousarray(ranks(points[None])[0].T)
+    square = np.maximum((rank**2).sum(axis=1), 1e-300)
+    products = (np.einsum("dm,dm->d", rank[:, k:], rank[:, :-k]) for k in range(1, min(lags, m // 4) + 1))
+    seen = [(of / square).max() for of in products]
     return int(np.argmax(seen)) + 1 if max(seen) > limit / np.sqrt(m) else 0
 
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from scipy.linalg import blas, lapack
 
-from lowvar.integrals.base import Samples
+from lowvar.integrals.base import Samples, evenly
 
 
 class Batched:
@@ -100,7 +100,7 @@ class Stacked(Batched):
         kept = []
         for column in self.member.T:
             own = np.flatnonzero(column)
-            kept.append(own[_spread_evenly(min(len(own), max(3, round(rows * len(own) / self.rows))), len(own))])
+            kept.append(own[evenly(min(len(own), max(3, round(rows * len(own) / self.rows))), len(own))])
         keep = np.concatenate(kept)
         thinned = {name: getattr(self, name)[:, keep] for name in ("x", "scores", "y")}
         return replace(self, member=self.member[keep], ridge=self.ridge[keep], **thinned)
@@ -109,7 +109,7 @@ class Stacked(Batched):
         """About ``number`` of the columns of values, spread evenly."""
         if number >= self.y.shape[2]:
             return self
-        return replace(self, y=self.y[:, :, _spread_evenly(number, self.y.shape[2])])
+        return replace(self, y=self.y[:, :, evenly(number, self.y.shape[2])])
 
     def standardised(self, B: np.ndarray) -> np.ndarray:
         """A root ``(R, T, T)`` of ``B (T, T)``, of the values' own unit, for standardised values."""
@@ -120,11 +120,6 @@ class Stacked(Batched):
     def points(self, points: np.ndarray, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Other points ``(R, n, d)`` and scores in these units."""
         return (points - self.x_shift[:, None]) / self.x_scale[:, None], scores * self.x_scale[:, None]
-
-
-def _spread_evenly(number: int, of: int) -> np.ndarray:
-    """So many indices, from the first to the last."""
-    return np.rint(np.linspace(0, of - 1, number)).astype(int)
 
 
 def stack(samples: Samples, standardise: bool = True, shared: bool = False, penalty: float | None = None) -> Stacked:

@@ -19,6 +19,7 @@ JITTERS = 1e-11, 1e-9, 1e-7, 1e-5  # that are tried on the diagonal of a kernel 
 PENALTIES = -10, 2, 25  # powers of ten of the least and the largest, and the number of those that are tried
 LEAST = 1e-10  # leave-one-out residual variance
 COLUMNS = 20  # with more tasks lengthscales are learnt from some of them
+FOR_EACH = 20  # points for each function: the error of their weights then adds a twentieth to the variance, at most
 LEARN = 200  # points that lengthscales are learnt from
 
 
@@ -71,7 +72,7 @@ def sparse_control_functional(
         each_alone = (around_some(samples.of_tasks([t]), chosen, inducing) for t in range(samples.tasks))
         return side_by_side([replace(one, info={k: of[:, 0] for k, of in one.info.items()}) for one in each_alone])
 
-    properties = IntegralProperties(exact_on="constants", interpolates=True)
+    properties = IntegralProperties(exact_on="constants", interpolates=True, most=FOR_EACH * inducing)
     return Integrator("sparse_control_functional", properties, integrate)
 
 
