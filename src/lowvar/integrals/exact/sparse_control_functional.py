@@ -19,7 +19,7 @@ JITTERS = 1e-11, 1e-9, 1e-7, 1e-5  # that are tried on the diagonal of a kernel 
 PENALTIES = -10, 2, 25  # powers of ten of the least and the largest, and the number of those that are tried
 LEAST = 1e-10  # leave-one-out residual variance
 COLUMNS = 20  # with more tasks lengthscales are learnt from some of them
-FOR_EACH = 20  # points for each function: the error of their weights then adds a twentieth to the variance, at most
+FOR_EACH = 10  # points for each function: the error of their weights then adds a tenth to the variance, at most
 LEARN = 200  # points that lengthscales are learnt from
 
 
