@@ -286,7 +286,7 @@ def _groups(samples: Samples, folds: int, most: float):
                 rows.append((kept[evenly(min(len(kept), most), len(kept))], np.flatnonzero(out)))
             rows = rows * samples.tasks if samples.shared else rows
             groups.setdefault(tuple(len(one) for both in rows for one in both), []).append(((r, k), rows))
-    size = max(samples.sizes) * samples.dim * max(samples.dim, 8)
+    size = min(max(samples.sizes), most) * samples.dim * max(samples.dim, 8)
     at_once = max(1, int(ALIVE // size))
     for members in groups.values():
         for first in range(0, len(members), at_once):

@@ -310,9 +310,7 @@ def convex(
     return Integrator("convex", properties, integrate)
 
 
-def perturbed(
-    problem: TaskObjective, B: np.ndarray, factor: np.ndarray, delta: float
-) -> tuple[np.ndarray, np.ndarray]:
+def perturbed(problem: TaskObjective, B: np.ndarray, factor: np.ndarray, delta: float) -> tuple[np.ndarray, np.ndarray]:
     """The perturbed objective at the best function and constants, ``(R,)``, and its derivative in ``B (R, T, T)``."""
     value, inner = problem.best(B)
     inverted = inverse(factor)

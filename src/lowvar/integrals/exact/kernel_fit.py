@@ -319,9 +319,9 @@ def _flags(found: KernelFit) -> dict[str, np.ndarray]:
     short = (ended.at_bound & (ended.x <= space.bounds()[0]))[:, : len(inputs)][:, inputs].any(1)
     rough = found.hyper.nugget >= (1 - 1e-9) * NUGGET[1] if space.nugget else np.zeros_like(short)
     return {
-        "ill_conditioned": (fit.rounding > fit.error).any(1) | np.isnan(fit.beta).any(1),
+        "ill_conditioned": np.any((fit.rounding > fit.error) | np.isnan(fit.beta), axis=1),
         "few_points": np.full_like(short, values < TOO_FEW * parameters),
-        "at_bound": short | rough,
+        "at_bound": np.logical_or(short, rough),
         "not_converged": ~ended.converged,
         "miscalibrated": fit.calibration > FAR_OFF,
     }

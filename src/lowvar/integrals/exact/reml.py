@@ -214,9 +214,8 @@ class Covariance:
         It returns the derivatives of the sum over pairs of the weight times the matrix, and passes on the others.
         """
         scalar, of_kernel = self.kernel.with_slopes(self._own(hyper.kernel), data.x, data.scores, self.operator)
-        columns = _additive(data.x, data.scores)
+        columns, scale = _additive(data.x, data.scores), np.exp(hyper.kernel.get("log_trend", -np.inf))
         if self.trend:
-            scale = np.exp(hyper.kernel["log_trend"])
             scalar = scalar + (columns * scale[:, None]) @ columns.mT
         relation = _relation(data, hyper)
         matrix = scalar if relation is None else scalar * relation

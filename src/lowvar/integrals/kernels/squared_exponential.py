@@ -111,6 +111,7 @@ def vjp(params: Params, x: Array, lx: Array, order: int = 1, ex: Array | float =
     Sums over pairs of ``w (x_j - y_j)^2`` and ``w l_j(x) (x_j - y_j)``, which are all that the derivatives in ``D_jj``
     have, are matrix products of the size of ``x``.
     """
+    in_y = 0.0
     if order == 1:
         k, factor = _first_order(params, x, x, lx, lx)
     else:

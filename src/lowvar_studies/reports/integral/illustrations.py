@@ -110,9 +110,7 @@ def stein_kernels(points: int = 61, reach: float = 3.0):
     for label, chosen in kinds.items():
         values = separable_stein(chosen, chosen.defaults(1), relation, x, x, scores, scores).sum((-2, -1))
         at, other = np.meshgrid(grid, grid, indexing="ij")
-        out.append(
-            pd.DataFrame({"kernel": label, "x": at.ravel(), "y": other.ravel(), "value": values.ravel()})
-        )
+        out.append(pd.DataFrame({"kernel": label, "x": at.ravel(), "y": other.ravel(), "value": values.ravel()}))
     return pd.concat(out, ignore_index=True)
 
 
