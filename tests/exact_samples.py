@@ -4,7 +4,6 @@ from dataclasses import fields
 from inspect import signature
 
 import numpy as np
-import torch
 
 from lowvar.integrals.base import Samples
 from lowvar.integrals.exact.settings import FitSettings
@@ -36,8 +35,7 @@ def run(integrator, samples):
 
 
 def stein(x, y, lx, ly, lengthscale=(1.5, 2.5)):
-    params = {"log_lengthscale": torch.tensor(lengthscale, dtype=torch.float64).log()}
-    return KERNEL.stein(params, *(torch.as_tensor(of, dtype=torch.float64) for of in (x, y, lx, ly))).numpy()
+    return KERNEL.stein({"log_lengthscale": np.log(lengthscale)}, x, y, lx, ly)
 
 
 def dense(samples, B, nugget):

@@ -1,6 +1,5 @@
 """The integrator that chooses: cross-fitted candidates, and the one whose held-out residuals are smallest."""
 
-import importlib.util
 import math
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,7 +10,7 @@ from lowvar.errors import TooFewPoints, UserError, whole
 from lowvar.integrals.base import HALF, IntegralProperties, Integrals, Integrator, Samples
 from lowvar.integrals.cross_fitting import CrossFit, cross_fit, each, floor, judge, may_jump, negligible
 from lowvar.integrals.inputs import doubt
-from lowvar.integrals.monte_carlo import GAIN, average, on_grid, stride, worth_of_chain, worth_of_copies
+from lowvar.integrals.monte_carlo import GAIN, average, first_copies, on_grid, stride, worth_of_chain, worth_of_copies
 from lowvar.integrals.zero_variance import zero_variance
 
 FEW = 4.0  # terms that carry Monte Carlo's variance, below which one sample more could change it all
@@ -26,7 +25,6 @@ ALL = 150  # points up to which a kernel's functions around all of them are fitt
 MANY = 4  # tasks with the same points, above which they share lengthscales
 HEAVY = 30.0  # a score's square over the mean one, from which on a kernel is damped far out
 DAMPED = 4e5  # coordinates of points, up to which such a kernel is tried too
-WITHOUT_KERNELS = "PyTorch is not installed, so no kernel was tried, polynomials alone: pip install 'lowvar[torch]'"
 
 
 def auto(folds: int = 5, polynomial: bool = False, exact_scores: bool = False) -> Integrator:
@@ -37,8 +35,6 @@ def auto(folds: int = 5, polynomial: bool = False, exact_scores: bool = False) -
     Held-out points say nothing of regions where no point fell, however well they are predicted: a cap may begin at the
     largest value. Such regions weigh up to three samples (the rule of three), and the integrand may differ there by its
     mean excess over the largest value, at least by a standard deviation. No error is stated above Monte Carlo's.
-
-    Without PyTorch, polynomials alone are tried, and ``untried`` says so.
 
     Monte Carlo is returned where nothing is better, where the scores fail their test (``doubt``), where
     the points are discrete or rounded (``on_grid``), and where the estimate is more than four of its standard
@@ -69,26 +65,23 @@ def auto(folds: int = 5, polynomial: bool = False, exact_scores: bool = False) -
         for r in range(samples.repetitions):
             groups.setdefault(kind_of(samples.repetition(slice(r, r + 1)), exact_scores), []).append(r)
         rows = [np.array(group) for group in groups.values()]
-        return stacked([_integrate_kind(samples.repetition(group), seeds[group]) for group in rows], rows)
+        kinds = zip(groups, rows, strict=True)
+        return stacked([_integrate_kind(samples.repetition(group), seeds[group], kind) for kind, group in kinds], rows)
 
-    def _integrate_kind(samples: Samples, seeds: np.ndarray) -> Integrals:
-        shape, apart = (samples.repetitions, samples.tasks), strides(samples)
+    def _integrate_kind(samples: Samples, seeds: np.ndarray, kind: tuple) -> Integrals:
+        shape, (apart, failing, _, lattice, *_) = (samples.repetitions, samples.tasks), kind
         chain, told = samples.chain or max(apart) > 0, samples.chain and max(apart) < 2
         samples = in_order(samples, apart)
         sets = samples.points[:1] if samples.shared else samples.points
-        grids = [not chain and on_grid(points[0]) for points in sets]
+        grids = [not chain and grid for grid in lattice]
         of = worth_of_chain if chain else worth_of_copies
         worths = [None if grid else of(points) for points, grid in zip(sets, grids, strict=True)]
         worths = worths * samples.tasks if samples.shared else worths
         plain = [average(values, worth) for values, worth in zip(samples.values, worths, strict=True)]
-        doubted = np.array(
-            [[scores_fail(samples, r, t, exact_scores) for t in range(len(sets))] for r in range(shape[0])]
-        )
-        failing = np.broadcast_to(doubted, shape)
-        doubted = np.broadcast_to(doubted | np.array(grids), shape)
+        failing, doubted = (np.broadcast_to(of, shape) for of in (failing, np.array(failing) | np.array(grids)))
         monte_carlo, error, half = each(plain, "mean"), each(plain, "plain_error"), each(plain, "half_width")
         tried: list[tuple[str, CrossFit | None]] = [("monte_carlo", None)]
-        untried = [] if kernels_run() else [WITHOUT_KERNELS]
+        untried = []
         value = monte_carlo.copy()
         choice, least, stated = np.zeros(shape, dtype=int), np.full(shape, np.inf), error.copy()
         width, residuals = half.copy(), each(plain, "carriers")
@@ -175,16 +168,6 @@ def heavy(samples: Samples) -> bool:
     return any(bool((one.max(axis=1) > HEAVY * one.mean(axis=1)).any()) for one in square)
 
 
-def scores_fail(samples: Samples, r: int, t: int, exact: bool) -> bool:
-    """Whether the scores of a task fail their test."""
-    return doubt(samples.points[t][r], samples.scores[t][r], samples.chain, exact) is not None
-
-
-def kernels_run() -> bool:
-    """Whether PyTorch, which kernel methods need, is installed."""
-    return importlib.util.find_spec("torch") is not None
-
-
 def methods(samples: Samples, folds: int) -> Iterator[Integrator]:
     """The integrators to try, cheap ones first, since a later one has to be better."""
     largest, smallest, dim = max(samples.sizes), min(samples.sizes), samples.dim
@@ -194,8 +177,7 @@ def methods(samples: Samples, folds: int) -> Iterator[Integrator]:
         enough = POINTS_FOR_EACH if order > 1 else 2
         if enough * unknowns <= training and largest * unknowns**2 <= WORK:
             yield zero_variance(order)
-    if kernels_run():
-        yield from _kernels(samples)
+    yield from _kernels(samples)
 
 
 def _kernels(samples: Samples) -> Iterator[Integrator]:
@@ -239,10 +221,13 @@ def in_order(samples: Samples, apart: tuple[int, ...]) -> Samples:
 def kind_of(samples: Samples, exact: bool) -> tuple:
     """All properties of one repetition that decide which integrators are tried."""
     sets = range(1 if samples.shared else samples.tasks)
-    distinct = tuple(len(np.unique(samples.points[t][0], axis=0)) for t in sets)
+    apart = strides(samples)
+    samples = in_order(samples, apart)
+    distinct = tuple(len(np.unique(first_copies(samples.points[t][0]))) for t in sets)
     grids = tuple(on_grid(samples.points[t][0]) for t in sets)
-    failing = tuple(scores_fail(samples, 0, t, exact) for t in sets)
-    return strides(samples), failing, distinct, grids, orders(samples), heavy(samples)
+    chains = [samples.chain or apart[t] > 0 for t in sets]
+    failing = tuple(doubt(samples.points[t][0], samples.scores[t][0], chains[t], exact) is not None for t in sets)
+    return apart, failing, distinct, grids, orders(samples), heavy(samples)
 
 
 def stacked(results: list[Integrals], rows: list[np.ndarray]) -> Integrals:

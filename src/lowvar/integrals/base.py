@@ -100,6 +100,11 @@ class Samples:
         return replace(self, points=points, scores=scores, values=values, cross_scores=cross)
 
 
+def evenly(number: float, of: int) -> np.ndarray:
+    """So many of the indices below ``of``, from the first to the last."""
+    return np.rint(np.linspace(0, of - 1, int(number))).astype(int)
+
+
 def _single(array: np.ndarray) -> np.ndarray:
     """Whether the numbers of each repetition are of single precision, ``(R,)``.
 
@@ -130,6 +135,7 @@ class IntegralProperties:
         one_target: it needs all tasks to have the same target.
         fewest: points of a task that it needs at least.
         interpolates: it solves for all points together, so that a point that occurs twice makes its system singular.
+        most: points of a task beyond which a fit gains little: a fit to folds takes no more of them.
     """
 
     scores: bool = True
@@ -139,6 +145,7 @@ class IntegralProperties:
     one_target: bool = False
     fewest: int = 3
     interpolates: bool = False
+    most: float = np.inf
 
 
 @dataclass(frozen=True)

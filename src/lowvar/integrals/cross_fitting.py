@@ -8,14 +8,15 @@ import numpy as np
 from scipy.linalg import lapack
 
 from lowvar.errors import UserError, whole
-from lowvar.integrals.base import IntegralProperties, Integrals, Integrator, Samples, of_last_points
-from lowvar.integrals.monte_carlo import GAIN, Average, average, student, worth_of_chain
+from lowvar.integrals.base import IntegralProperties, Integrals, Integrator, Samples, evenly, of_last_points
+from lowvar.integrals.monte_carlo import GAIN, Average, average, first_copies, student, worth_of_chain
 from lowvar.integrals.regression import DEPENDENT
 
 FOLDS = 5
 ALIVE = 4e7  # entries of what is worked on at a time, beyond which folds go one after the other
 EXACT = 1e-9  # of the integrand's largest deviation: a residual that is rounding
 MOST = 1e-4  # a residual above this share of the largest deviation is never taken for rounding
+TOGETHER = 8  # integrands whose fits are refined together
 WELL = 1e-9  # reciprocal condition number of normal equations, below which they are solved by orthogonal columns
 # Nothing of a region of probability p is seen by m samples with probability (1 - p)^m, below 5 % if p > 3 / m: the rule
 # of three for an interval. For a standard error half of it, so that 1.96 of them are as wide.
@@ -79,7 +80,7 @@ def by_fits(integrator: Integrator, samples: Samples, seeds: np.ndarray, folds: 
     """The cross-fit of any method: a fit for each fold; arguments as of ``cross_fit``."""
     corrected = tuple(np.empty_like(values) for values in samples.values)
     parts = []
-    for pairs, training, held_out in _groups(samples, folds):
+    for pairs, training, held_out in _groups(samples, folds, integrator.properties.most):
         result = integrator.integrate(_of(samples, pairs, training), seeds[[r for r, _ in pairs]])
         if result.fitted is None:
             raise UserError(f"{integrator.name} fits no function, so that there is nothing to cross-fit")
@@ -125,9 +126,10 @@ def by_products(features: Callable[[np.ndarray], Any], samples: Samples, folds: 
     for together in [range(samples.tasks)] if samples.shared else [[t] for t in range(samples.tasks)]:
         points, scores = samples.points[together[0]], samples.scores[together[0]]
         values = np.stack([samples.values[t][0] for t in together], axis=1)  # (m, K)
-        first = _first_copies(points)[0]
+        first = first_copies(points[0])
         fold = fold_of(len(first), folds, samples.chain)
         once = first == np.arange(len(first))
+        order = np.argsort(fold, kind="stable")  # folds below each other: a product takes no copy of its rows
         training = [once & ~np.isin(first, first[fold == k]) for k in range(folds)]
         if min(rows.sum() for rows in training) < 2:
             return None
@@ -136,9 +138,12 @@ def by_products(features: Callable[[np.ndarray], Any], samples: Samples, folds: 
         for span in dict.fromkeys(function.span for function in functions):
             alike = [k for k in range(folds) if functions[k].span == span]
             function = functions[alike[0]]
-            theta = _left_out(function(points, scores)[0], values, fold, training, alike, left)
+            z, of_rows = function(points[:, order], scores[:, order])[0], [rows[order] for rows in training]
+            theta = _left_out(z, values[order], np.bincount(fold), of_rows, alike, mine := np.empty_like(values))
             if theta is None:
                 return None
+            for k in alike:
+                left[fold == k] = mine[fold[order] == k]
             terms.append((of_last_points(function), theta))
         corrected += [column[None] for column in left.T]
         fits += [[(function, theta[:, j] / folds) for function, theta in terms] for j in range(len(together))]
@@ -151,14 +156,14 @@ def by_products(features: Callable[[np.ndarray], Any], samples: Samples, folds: 
 
 
 def _left_out(
-    z: np.ndarray, y: np.ndarray, fold: np.ndarray, training: list[np.ndarray], alike: list[int], left: np.ndarray
+    z: np.ndarray, y: np.ndarray, sizes: np.ndarray, training: list[np.ndarray], alike: list[int], left: np.ndarray
 ) -> np.ndarray | None:
     """Writes ``y - z theta`` of the points of some folds into ``left``, ``theta`` being fitted without the fold.
 
     Args:
-        z: features, ``(m, p)``.
+        z: features, ``(m, p)``; the folds are below each other.
         y: values, ``(m, K)``.
-        fold: of each point, ``(m,)``.
+        sizes: of the folds.
         training: for each fold, a mask ``(m,)`` of the points of its fit: first copies, of no point in the fold.
         alike: the folds.
         left: ``(m, K)``.
@@ -166,34 +171,65 @@ def _left_out(
     Returns:
         The sum of these fits, constants above coefficients, ``(1 + p, K)``; None, see ``by_products``.
     """
-    length = np.linalg.norm(z, axis=0)
-    used = length > DEPENDENT * length.max(initial=0.0)  # others are rounding, of terms that cancel
-    scale = np.r_[1.0, np.where(used, np.sqrt(len(z)) / np.where(used, length, 1.0), 0.0)]
-    design = np.concatenate([np.ones((len(z), 1)), z], axis=1)
-    design *= scale
-    centre = y.mean(axis=0)
+    centre, ends, ever = y.mean(axis=0), np.cumsum(sizes), np.any(training, axis=0)
     y = y - centre
-    ever = np.any(training, axis=0)
-    products = [design[own].T @ design[own] for own in (ever & (fold == k) for k in range(len(training)))]
-    everything, total = sum(products), np.zeros((design.shape[1], y.shape[1]))
+    blocks = [slice(end - size, end) for size, end in zip(sizes, ends, strict=True)]
+    parts = [
+        _products(z[out], y[out]) if ever[out].all() else _products(z[out][ever[out]], y[out][ever[out]])
+        for out in blocks
+    ]
+    gram, right = (sum(of) for of in zip(*parts, strict=True))
+    length = np.sqrt(np.diagonal(gram)[1:])
+    used = np.r_[True, length > DEPENDENT * length.max(initial=0.0)]  # others are rounding, of terms that cancel
+    scale = np.where(used, np.r_[1.0, np.sqrt(len(z)) / np.where(used[1:], length, 1.0)], 0.0)[:, None]
+    factors, theta = [], []
     for k in alike:
-        rows, out = training[k], fold == k
-        if rows.sum() <= design.shape[1]:
+        if training[k].sum() <= len(scale):
             return None
-        copied = design[ever & ~out & ~rows]  # of points in the fold
-        gram = everything - products[k] - copied.T @ copied
-        gram[~np.r_[True, used], ~np.r_[True, used]] = 1.0
-        factor, failed = lapack.dpotrf(gram, lower=True)
-        if failed or lapack.dpocon(factor, np.abs(gram).sum(axis=0).max(), uplo="L")[0] < WELL:
+        own, own_right = parts[k]
+        np.subtract(gram, own, out=own)
+        own_right = right - own_right
+        copied = ever & ~training[k]
+        copied[blocks[k]] = False  # of points in the fold
+        if copied.any():
+            more, more_right = _products(z[copied], y[copied])
+            own, own_right = own - more, own_right - more_right
+        own *= scale
+        own *= scale.T
+        own[~used, ~used] = 1.0
+        size = lapack.dlange("1", own.T)
+        factor, failed = lapack.dpotrf(own.T, lower=True, overwrite_a=True)
+        if failed or lapack.dpocon(factor, size, uplo="L")[0] < WELL:
             return None
-        theta = np.zeros_like(total)
-        for _ in range(2):
-            residual = np.where(rows[:, None], y - design @ theta, 0.0)
-            theta += lapack.dpotrs(factor, design.T @ residual, lower=True)[0]
-        left[out] = y[out] + centre - design[out, 1:] @ theta[1:]
-        total += theta
+        factors.append(factor)
+        theta.append(scale * lapack.dpotrs(factor, scale * own_right, lower=True)[0])
+    found = np.stack(theta, axis=1)  # (1 + p, folds, K)
+    fitted = np.stack([training[k] for k in alike], axis=1)[:, :, None]
+    for j in range(0, y.shape[1], TOGETHER):  # refined, a few integrands at a time
+        here = found[:, :, j : j + TOGETHER]
+        residual = fitted * (y[:, None, j : j + TOGETHER] - _at(here, z))
+        back = (z.T @ residual.reshape(len(z), -1)).reshape(-1, *here.shape[1:])
+        back = np.concatenate([residual.sum(axis=0, keepdims=True), back])
+        for i, factor in enumerate(factors):
+            here[:, i] += scale * lapack.dpotrs(factor, scale * back[:, i], lower=True)[0]
+    for i, k in enumerate(alike):
+        left[blocks[k]] = y[blocks[k]] + centre - z[blocks[k]] @ found[1:, i]
+    total = found.sum(axis=1)
     total[0] += len(alike) * centre
-    return total * scale[:, None]
+    return total
+
+
+def _at(theta: np.ndarray, z: np.ndarray) -> np.ndarray:
+    """Functions with the coefficients ``(1 + p, folds, K)`` at points with the features ``(m, p)``."""
+    return theta[0] + (z @ theta[1:].reshape(z.shape[1], -1)).reshape(len(z), *theta.shape[1:])
+
+
+def _products(z: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Products of a constant and features ``(m, p)`` with each other and with ``y (m, K)``, summed over the points."""
+    gram = np.empty((1 + z.shape[1],) * 2)
+    gram[0, 0], gram[0, 1:], gram[1:, 1:] = len(z), z.sum(axis=0), z.T @ z
+    gram[1:, 0] = gram[0, 1:]
+    return gram, np.concatenate([y.sum(axis=0, keepdims=True), z.T @ y])
 
 
 def cross_fitted(integrator: Integrator, folds: int = FOLDS) -> Integrator:
@@ -234,11 +270,11 @@ def fold_of(points: int, folds: int, chain: bool) -> np.ndarray:
     return np.arange(points) * folds // points if chain else np.arange(points) % folds
 
 
-def _groups(samples: Samples, folds: int):
+def _groups(samples: Samples, folds: int, most: float):
     """Folds whose fits have the same shapes: ``(repetition, fold)`` pairs, by task the rows to fit and correct."""
     groups: dict[tuple, list] = {}
     sets = samples.points[:1] if samples.shared else samples.points
-    firsts = [_first_copies(points) for points in sets]
+    firsts = [[first_copies(one) for one in points] for points in sets]
     for k in range(folds):
         for r in range(samples.repetitions):
             rows = []
@@ -246,11 +282,11 @@ def _groups(samples: Samples, folds: int):
                 fold = fold_of(points.shape[1], folds, samples.chain)
                 out = fold == k
                 owner = first[r]
-                kept = (owner == np.arange(len(owner))) & ~np.isin(owner, owner[out])
-                rows.append((np.flatnonzero(kept), np.flatnonzero(out)))
+                kept = np.flatnonzero((owner == np.arange(len(owner))) & ~np.isin(owner, owner[out]))
+                rows.append((kept[evenly(min(len(kept), most), len(kept))], np.flatnonzero(out)))
             rows = rows * samples.tasks if samples.shared else rows
             groups.setdefault(tuple(len(one) for both in rows for one in both), []).append(((r, k), rows))
-    size = max(samples.sizes) * samples.dim * max(samples.dim, 8)
+    size = min(max(samples.sizes), most) * samples.dim * max(samples.dim, 8)
     at_once = max(1, int(ALIVE // size))
     for members in groups.values():
         for first in range(0, len(members), at_once):
@@ -261,15 +297,6 @@ def _groups(samples: Samples, folds: int):
                 [[rows[t][0] for _, rows in some] for t in tasks],
                 [[rows[t][1] for _, rows in some] for t in tasks],
             )
-
-
-def _first_copies(points: np.ndarray) -> np.ndarray:
-    """For each point the first one that is equal to it, ``(R, m)``."""
-    first = np.empty(points.shape[:2], dtype=int)
-    for r, one in enumerate(points):
-        _, index, back = np.unique(one, axis=0, return_index=True, return_inverse=True)
-        first[r] = index[back.ravel()]
-    return first
 
 
 def _of(samples: Samples, pairs: Sequence[tuple[int, int]], rows: list) -> Samples:

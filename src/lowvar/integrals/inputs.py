@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import scipy.stats
+from scipy.special import stdtrit
 
 from lowvar.errors import UserError
 from lowvar.integrals.base import Samples
-from lowvar.integrals.monte_carlo import effective_size, split_r_hat, stride
+from lowvar.integrals.monte_carlo import effective_size, first_copies, ranks, split_r_hat, stride
 
 _FEWEST = 3  # points of a task
 _SMALL = 1e-120  # squares of smaller numbers underflow, or nearly
@@ -183,9 +183,8 @@ def without_copies(samples: Samples) -> tuple[Samples, int]:
     """
     kept = []
     for t, (x, score, value) in enumerate(zip(samples.points, samples.scores, samples.values, strict=True)):
-        _, first, back = np.unique(x[0], axis=0, return_index=True, return_inverse=True)
-        kept.append(first)
-        owner = first[back.ravel()]
+        owner = first_copies(x[0])
+        kept.append(first := np.unique(owner))
         where = f"[{t}]" if samples.tasks > 1 else ""
         for name, array in (("values", value[0]), ("scores", score[0])):
             differs = np.flatnonzero((array[owner] != array).reshape(len(array), -1).any(axis=1))
@@ -204,7 +203,7 @@ def without_copies(samples: Samples) -> tuple[Samples, int]:
         return samples, 0
 
     def pick(arrays):
-        return tuple(array[:, np.sort(rows)] for array, rows in zip(arrays, kept, strict=True))
+        return tuple(array[:, rows] for array, rows in zip(arrays, kept, strict=True))
 
     return Samples(pick(samples.points), pick(samples.scores), pick(samples.values), samples.shared), dropped
 
@@ -373,13 +372,13 @@ def _together(points: np.ndarray) -> str:
     chains, number, _ = steps.shape
     if number <= _APART:
         return ""
-    ranks = scipy.stats.rankdata(steps, axis=1) - (number + 1) / 2
-    sizes = np.sqrt((ranks**2).mean(axis=1, keepdims=True))
-    ranks /= np.where(sizes > 0, sizes, 1.0)
+    centred = ranks(steps)
+    sizes = np.sqrt((centred**2).mean(axis=1, keepdims=True))
+    centred /= np.where(sizes > 0, sizes, 1.0)
     moving = max(int((sizes > 0).any(axis=(0, 1)).sum()), 1)
-    flat = ranks.reshape(chains, -1)
+    flat = centred.reshape(chains, -1)
     for pair in np.argwhere(np.triu(flat @ flat.T / (number * moving), 1) > _TOGETHER):
-        one, other = ranks[pair]
+        one, other = centred[pair]
         products = (one * other).sum(axis=1) / moving
         apart = max((a[:-_APART] * b[_APART:]).sum() / (number * moving) for a, b in ((one, other), (other, one)))
         correlation = products.mean() - max(apart, 0.0)
@@ -434,7 +433,7 @@ def doubt(points: np.ndarray, scores: np.ndarray, chain: bool = False, exact: bo
     level = DOUBT_EXACT if exact else DOUBT
     share = np.full(tests.shape[1], level / 2 / (tests.shape[1] - 1))
     share[-1] = level / 2
-    limit = scipy.stats.t.isf(share / 2, size - 1)
+    limit = -stdtrit(size - 1, share / 2)
     z = np.abs(_johnson(tests, size))
     worst = int((z / limit).argmax())
     if z[worst] <= limit[worst]:

@@ -1,21 +1,22 @@
 """The public interface of integration: ``integrate``."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
-import scipy.stats
+from scipy.special import ndtri
 
 from lowvar.errors import UserError, whole
 from lowvar.integrals import INTEGRAL
 from lowvar.integrals.base import FLAGS, HALF, LEVEL, UNITS, Integrals, Integrator, Samples, make
 from lowvar.integrals.inputs import checked_samples, is_by_site, labels, refuse_models, without_copies
-from lowvar.integrals.monte_carlo import GAIN, OFTEN, heavy_tail, on_grid
+from lowvar.integrals.monte_carlo import GAIN, OFTEN, first_copies, heavy_tail, on_grid
 from lowvar.registry import label
 
 _COPIES = "duplicate samples were dropped"
-_ONE_SIDED = float(scipy.stats.norm.isf(1 - LEVEL)) / HALF  # of a two-sided 95 % limit; less for Student's t
+_ONE_SIDED = float(ndtri(LEVEL)) / HALF  # of a two-sided 95 % limit; less for Student's t
 _CHANCE = 0.0027  # of a note on the distance from Monte Carlo, for right scores: 3 standard errors for one integral
 _FALSE = np.zeros(1, bool)
 _UNWEIGHTED = "importance weights are not supported: give samples of the density whose scores these are"
@@ -50,11 +51,18 @@ class IntegralResult:
     half_width: np.ndarray
     method: str
     notes: tuple[str, ...]
-    table: Any = field(repr=False)
     condition: float
     info: dict[str, np.ndarray] = field(repr=False)
     _fitted: Any = field(repr=False, default=None)
     _dims: tuple[int, ...] = field(repr=False, default=())
+    _columns: Mapping[str, Any] = field(repr=False, default_factory=dict)
+
+    @cached_property
+    def table(self) -> Any:
+        """The integrals' rows, see above."""
+        import pandas as pd  # where it is read: it takes longer to load than a small call
+
+        return pd.DataFrame(self._columns)
 
     def fitted(self, points: Any, scores: Any, task: int = 0) -> np.ndarray:
         """The fitted function of a task at other points.
@@ -242,9 +250,9 @@ def integrate(
         if not note.endswith(_COPIES):  # noted in the result, but too common for a warning
             warnings.warn(note, stacklevel=2)
     return IntegralResult(
-        value, error, half, str(method), (*notes, *quiet), _table(names, methods, value, error, half, plain),
-        float(result.condition[0]), {name: np.asarray(array)[0] for name, array in result.info.items()}, result.fitted,
-        tuple(points.shape[2] for points in data.points),
+        value, error, half, str(method), (*notes, *quiet), float(result.condition[0]),
+        {name: np.asarray(array)[0] for name, array in result.info.items()}, result.fitted,
+        tuple(points.shape[2] for points in data.points), _columns(names, methods, value, error, half, plain),
     )  # fmt: skip
 
 
@@ -278,7 +286,7 @@ def _repeated(data: Samples, method: str | Callable[..., Integrator]) -> list[st
         return []
     sets = [points[0] for points in data.points[: 1 if data.shared else None]]
     grids = [on_grid(points) for points in sets]
-    copies = [len(x) - len(np.unique(x, axis=0)) for x, grid in zip(sets, grids, strict=True) if not grid]
+    copies = [len(x) - len(np.unique(first_copies(x))) for x, grid in zip(sets, grids, strict=True) if not grid]
     often = [number for number, m in zip(copies, data.sizes, strict=False) if number > OFTEN * m]
     if not often:
         if method == "auto" or not any(grids):  # `auto` has a flag for it
@@ -305,7 +313,7 @@ def _far_off(result: Integrals, plain: Integrals, names: list[str]) -> list[str]
     """A note if an estimate differs from the Monte Carlo estimate by more than chance explains."""
     with np.errstate(divide="ignore", invalid="ignore"):
         apart = np.abs(result.value[0] - plain.value[0]) / plain.standard_error[0]
-    if not (apart > scipy.stats.norm.isf(_CHANCE / (2 * len(apart)))).any():  # Bonferroni
+    if not (apart > -ndtri(_CHANCE / (2 * len(apart)))).any():  # Bonferroni
         return []
     t = int(np.nanargmax(apart))
     return [
@@ -377,23 +385,19 @@ def _names(names, tasks):
     return names
 
 
-def _table(names, methods, value, error, half, plain):
-    import pandas as pd
-
+def _columns(names, methods, value, error, half, plain) -> dict[str, Any]:
     monte_carlo, monte_carlo_se = plain.value[0], plain.standard_error[0]
     with np.errstate(divide="ignore", invalid="ignore"):
         gain = (monte_carlo_se / error) ** 2
-    return pd.DataFrame(
-        {
-            "task": names,
-            "method": methods,
-            "value": value,
-            "standard_error": error,
-            "half_width": half,
-            "low": value - half,
-            "high": value + half,
-            "monte_carlo": monte_carlo,
-            "monte_carlo_se": monte_carlo_se,
-            "gain": gain,
-        }
-    )
+    return {
+        "task": names,
+        "method": methods,
+        "value": value,
+        "standard_error": error,
+        "half_width": half,
+        "low": value - half,
+        "high": value + half,
+        "monte_carlo": monte_carlo,
+        "monte_carlo_se": monte_carlo_se,
+        "gain": gain,
+    }

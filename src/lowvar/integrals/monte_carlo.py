@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.stats
+from scipy.special import ndtri, stdtrit
 
 from lowvar.integrals.base import HALF, LEVEL, IntegralProperties, Integrals, Integrator, Samples
 
@@ -98,8 +98,7 @@ def split_r_hat(draws: np.ndarray) -> np.ndarray:
     flat = draws.reshape(-1, draws.shape[-1])
     found = []
     for values in (flat, np.abs(flat - np.median(flat, axis=0))):
-        ranks = scipy.stats.rankdata(values, axis=0)
-        scores = scipy.stats.norm.ppf((ranks - 0.375) / (len(flat) + 0.25))
+        scores = ndtri((ranks(values[None])[0] + 0.5 * len(flat) + 0.125) / (len(flat) + 0.25))
         with np.errstate(invalid="ignore", divide="ignore"):
             found.append(split_gelman_rubin(scores.reshape(draws.shape)))
     return np.where(np.ptp(flat, axis=0) > 0, np.fmax(*found), np.nan)
@@ -111,7 +110,7 @@ def student(freedom: np.ndarray) -> np.ndarray:
     Args:
         freedom: degrees of freedom, taken for 1 where they are fewer.
     """
-    return scipy.stats.t.isf((1 - LEVEL) / 2, np.maximum(freedom, 1.0)) / HALF
+    return -stdtrit(np.maximum(freedom, 1.0), (1 - LEVEL) / 2) / HALF
 
 
 @dataclass(frozen=True)
@@ -244,9 +243,9 @@ def worth_of_chain(points: np.ndarray) -> np.ndarray:
         Vehtari, Gelman, Simpson, Carpenter and Bürkner, "Rank-normalization, folding, and localization: an improved
         R-hat", 2021, section 4.3, on the effective sizes of the bulk and of the tails.
     """
-    rank = _ranks(points)
+    rank = ranks(points)
     edge = 0.45 * points.shape[1]
-    distance = _ranks(np.abs(points - np.median(points, axis=1, keepdims=True)))
+    distance = ranks(np.abs(points - np.median(points, axis=1, keepdims=True)))
     series = (rank, distance, 1.0 * (rank < -edge), 1.0 * (rank > edge))
     return np.min([effective_size(one).min(axis=1) for one in series], axis=0)
 
@@ -257,10 +256,18 @@ def worth_of_copies(points: np.ndarray) -> np.ndarray | None:
     References:
         Kish, "Survey Sampling", 1965.
     """
-    counts = [np.unique(one, axis=0, return_counts=True)[1] for one in points]
+    counts = [np.unique(first_copies(one), return_counts=True)[1] for one in points]
     if all(len(one) == points.shape[1] for one in counts):
         return None
     return np.array([points.shape[1] ** 2 / (one**2).sum() for one in counts], dtype=float)
+
+
+def first_copies(points: np.ndarray) -> np.ndarray:
+    """For each point ``(m, d)`` the first one that is equal to it, ``(m,)``."""
+    if len(np.unique(points[:, 0])) == len(points):  # as of a continuous variable: rows take far longer to sort
+        return np.arange(len(points))
+    _, index, back = np.unique(points, axis=0, return_index=True, return_inverse=True)
+    return index[back.ravel()]
 
 
 def on_grid(points: np.ndarray) -> bool:
@@ -274,7 +281,7 @@ def on_grid(points: np.ndarray) -> bool:
         points: ``(m, d)``.
     """
     m, d = points.shape
-    counts = np.unique(points, axis=0, return_counts=True)[1]
+    counts = np.unique(first_copies(points), return_counts=True)[1]
     if m - len(counts) <= OFTEN * m:
         return False
     cells = 0.0
@@ -306,12 +313,20 @@ def stride(points: np.ndarray, limit: float = 6.0, lags: int = 128) -> int:
     m = len(points)
     if m < 20:
         return 0
-    rank = _ranks(points[None])[0]
-    square = np.maximum((rank**2).sum(axis=0), 1e-300)
-    seen = [((rank[k:] * rank[:-k]).sum(axis=0) / square).max() for k in range(1, min(lags, m // 4) + 1)]
+    rank = np.ascontiguousarray(ranks(points[None])[0].T)
+    square = np.maximum((rank**2).sum(axis=1), 1e-300)
+    products = (np.einsum("dm,dm->d", rank[:, k:], rank[:, :-k]) for k in range(1, min(lags, m // 4) + 1))
+    seen = [(of / square).max() for of in products]
     return int(np.argmax(seen)) + 1 if max(seen) > limit / np.sqrt(m) else 0
 
 
-def _ranks(points: np.ndarray) -> np.ndarray:
-    """Centred ranks of each coordinate; copies share theirs."""
-    return scipy.stats.rankdata(points, axis=1) - (points.shape[1] + 1) / 2
+def ranks(points: np.ndarray) -> np.ndarray:
+    """Centred ranks along the second axis of ``(R, m, d)``; copies share theirs."""
+    order, place = np.argsort(points, axis=1), np.arange(points.shape[1])[:, None]
+    ordered = np.take_along_axis(points, order, axis=1)
+    new = np.pad(ordered[:, 1:] != ordered[:, :-1], ((0, 0), (1, 1), (0, 0)), constant_values=True)
+    first = np.maximum.accumulate(np.where(new[:, :-1], place, 0), axis=1)
+    last = np.minimum.accumulate(np.where(new[:, 1:], place, points.shape[1])[:, ::-1], axis=1)[:, ::-1]
+    found = np.empty(points.shape)
+    np.put_along_axis(found, order, (first + last - points.shape[1] + 1) / 2, axis=1)
+    return found

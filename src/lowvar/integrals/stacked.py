@@ -1,48 +1,55 @@
-"""Samples of all tasks as one set of standardised tensors, and products of them that round alike."""
+"""Samples of all tasks as one set of standardised arrays, and the linear algebra of many of them at once."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
-import torch
+from scipy.linalg import blas, lapack
 
-from lowvar.integrals.base import Samples
+from lowvar.integrals.base import Samples, evenly
 
 
 class Batched:
-    """A dataclass whose tensors begin with an axis of repetitions, but for those of the fields ``one_for_all``."""
+    """A dataclass whose arrays begin with an axis of repetitions, but for those of the fields ``one_for_all``."""
 
     one_for_all: ClassVar[tuple[str, ...]] = ()
 
-    def pick(self, which: torch.Tensor | slice) -> Self:
+    def pick(self, which: np.ndarray | slice) -> Self:
         """These repetitions alone."""
-        return _each_tensor(lambda array: array[which], self)
+        return _each_array(lambda array: array[which], self)
 
-    def put(self, which: torch.Tensor, some: Self) -> Self:
+    def put(self, which: np.ndarray, some: Self) -> Self:
         """A copy with repetitions ``which`` replaced by ``some``."""
-        return _each_tensor(lambda array, other: array.index_copy(0, which, other), self, some)
+        return _each_array(lambda array, other: replaced(array, which, other), self, some)
 
     @classmethod
     def joined(cls, several: Sequence[Self]) -> Self:
         """The repetitions of all, one after the other."""
-        return _each_tensor(lambda *arrays: torch.cat(arrays), *several)
+        return _each_array(lambda *arrays: np.concatenate(arrays), *several)
 
 
-def _each_tensor(function: Callable[..., torch.Tensor], first: Any, *others: Any) -> Any:
-    """``function`` of corresponding tensors; of all else the first."""
+def _each_array(function: Callable[..., np.ndarray], first: Any, *others: Any) -> Any:
+    """``function`` of corresponding arrays; of all else the first."""
     if isinstance(first, Batched) and is_dataclass(first):
         names = [field.name for field in fields(first) if field.name not in first.one_for_all]
-        changed = {name: _each_tensor(function, *(getattr(one, name) for one in (first, *others))) for name in names}
+        changed = {name: _each_array(function, *(getattr(one, name) for one in (first, *others))) for name in names}
         return replace(first, **changed)
     if isinstance(first, dict):
-        return {name: _each_tensor(function, *(one[name] for one in (first, *others))) for name in first}
-    return function(first, *others) if isinstance(first, torch.Tensor) else first
+        return {name: _each_array(function, *(one[name] for one in (first, *others))) for name in first}
+    return function(first, *others) if isinstance(first, np.ndarray) else first
+
+
+def replaced(array: np.ndarray, which: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """A copy with the rows ``which`` replaced."""
+    array = array.copy()
+    array[which] = other
+    return array
 
 
 @dataclass(frozen=True)
 class Stacked(Batched):
-    """Points of all tasks one after the other, in units of their spread: float64 on torch's default device.
+    """Points of all tasks one after the other, in units of their spread.
 
     Tasks with points of their own are rows: ``S = 1``, ``q = T``. Tasks that share their points are columns: ``S = T``,
     ``q = 1``, and ``M`` is the number of points.
@@ -61,15 +68,15 @@ class Stacked(Batched):
 
     one_for_all = ("member", "ridge")
 
-    x: torch.Tensor
-    scores: torch.Tensor
-    y: torch.Tensor
-    member: torch.Tensor
-    x_shift: torch.Tensor
-    x_scale: torch.Tensor
-    y_shift: torch.Tensor
-    y_scale: torch.Tensor
-    ridge: torch.Tensor
+    x: np.ndarray
+    scores: np.ndarray
+    y: np.ndarray
+    member: np.ndarray
+    x_shift: np.ndarray
+    x_scale: np.ndarray
+    y_shift: np.ndarray
+    y_scale: np.ndarray
+    ridge: np.ndarray
 
     @property
     def repetitions(self) -> int:
@@ -92,10 +99,9 @@ class Stacked(Batched):
             return self
         kept = []
         for column in self.member.T:
-            own = torch.nonzero(column)[:, 0]
-            number = min(len(own), max(3, round(rows * len(own) / self.rows)))
-            kept.append(own[torch.linspace(0, len(own) - 1, number, device=own.device).round().long()])
-        keep = torch.cat(kept)
+            own = np.flatnonzero(column)
+            kept.append(own[evenly(min(len(own), max(3, round(rows * len(own) / self.rows))), len(own))])
+        keep = np.concatenate(kept)
         thinned = {name: getattr(self, name)[:, keep] for name in ("x", "scores", "y")}
         return replace(self, member=self.member[keep], ridge=self.ridge[keep], **thinned)
 
@@ -103,27 +109,17 @@ class Stacked(Batched):
         """About ``number`` of the columns of values, spread evenly."""
         if number >= self.y.shape[2]:
             return self
-        return replace(self, y=self.y[:, :, torch.linspace(0, self.y.shape[2] - 1, number).round().long()])
+        return replace(self, y=self.y[:, :, evenly(number, self.y.shape[2])])
 
-    def standardised(self, B: np.ndarray) -> torch.Tensor:
+    def standardised(self, B: np.ndarray) -> np.ndarray:
         """A root ``(R, T, T)`` of ``B (T, T)``, of the values' own unit, for standardised values."""
         scale = _inverse(self.y_scale)
-        values, vectors = torch.linalg.eigh(self.y.new_tensor(B) * scale[:, :, None] * scale[:, None])
-        return vectors * values.clamp(min=0).sqrt()[:, None]
+        values, vectors = np.linalg.eigh(B * scale[:, :, None] * scale[:, None])
+        return vectors * np.sqrt(np.maximum(values, 0))[:, None]
 
-    def points(self, points: np.ndarray, scores: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
+    def points(self, points: np.ndarray, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Other points ``(R, n, d)`` and scores in these units."""
-        return (tensor(points) - self.x_shift[:, None]) / self.x_scale[:, None], tensor(scores) * self.x_scale[:, None]
-
-
-def tensor(array) -> torch.Tensor:
-    """A copy as float64 on torch's default device, with torch's alignment: NumPy's differs from run to run."""
-    return torch.tensor(np.asarray(array, order="C"), dtype=torch.float64, device=torch.get_default_device())
-
-
-def numpy(array: torch.Tensor) -> np.ndarray:
-    """On the host."""
-    return array.detach().cpu().numpy()
+        return (points - self.x_shift[:, None]) / self.x_scale[:, None], scores * self.x_scale[:, None]
 
 
 def stack(samples: Samples, standardise: bool = True, shared: bool = False, penalty: float | None = None) -> Stacked:
@@ -138,69 +134,72 @@ def stack(samples: Samples, standardise: bool = True, shared: bool = False, pena
             ``lambda m_t``.
 
     Returns:
-        Tensors. An input that does not vary is divided by one; an integrand that does not has ``y = y_scale = 0``.
+        Arrays. An input that does not vary is divided by one; an integrand that does not has ``y = y_scale = 0``.
     """
     one = 1 if shared else samples.tasks
-    x, scores = (tensor(np.concatenate(of[:one], 1)) for of in (samples.points, samples.scores))
-    y = tensor(np.concatenate(samples.values, 1))
+    x, scores = (np.concatenate(of[:one], axis=1) for of in (samples.points, samples.scores))
+    y = np.concatenate(samples.values, axis=1)
     if shared:
-        y = torch.stack(y.split(samples.sizes, 1), 2)
-        member, sizes = torch.ones_like(y[0, :, :1]), float(y.shape[1])
-        y_shift, square = y.mean(1), y.square().mean(1).sqrt()
+        y = np.stack(samples.values, axis=2)
+        member, sizes = np.ones_like(y[0, :, :1]), float(y.shape[1])
+        y_shift, square = y.mean(axis=1), np.sqrt((y * y).mean(axis=1))
         y = y - y_shift[:, None]
-        y_scale = _spread((y.square().sum(1) / (sizes - 1)).sqrt(), square)
+        y_scale = _spread(np.sqrt((y * y).sum(axis=1) / (sizes - 1)), square)
         y = y * _inverse(y_scale)[:, None]
     else:
         task = np.repeat(np.arange(samples.tasks), samples.sizes)
-        member = tensor(task[:, None] == np.arange(samples.tasks))
-        sizes = member.sum(0)
+        member = 1.0 * (task[:, None] == np.arange(samples.tasks))
+        sizes = member.sum(axis=0)
         own = y[:, :, None] * member  # (R, M, T)
-        y_shift, square = own.sum(1) / sizes, (own.square().sum(1) / sizes).sqrt()
+        y_shift, square = own.sum(axis=1) / sizes, np.sqrt((own * own).sum(axis=1) / sizes)
         own = (own - y_shift[:, None]) * member
-        y_scale = _spread((own.square().sum(1) / (sizes - 1)).sqrt(), square)
+        y_scale = _spread(np.sqrt((own * own).sum(axis=1) / (sizes - 1)), square)
         if penalty is not None:
-            y_scale = torch.ones_like(y_scale)
-        y = (own * _inverse(y_scale)[:, None]).sum(2, keepdim=True)
-    x_shift, x_scale = torch.zeros_like(x[:, 0]), torch.ones_like(x[:, 0])
+            y_scale = np.ones_like(y_scale)
+        y = (own * _inverse(y_scale)[:, None]).sum(axis=2, keepdims=True)
+    x_shift, x_scale = np.zeros_like(x[:, 0]), np.ones_like(x[:, 0])
     if standardise:
-        x_shift = x.mean(1)
-        x_scale = _spread(deviation(x), x_shift)
-        x_scale = torch.where(x_scale > 0, x_scale, 1.0)
+        x_shift = x.mean(axis=1)
+        x_scale = _spread(x.std(axis=1, ddof=1), x_shift)
+        x_scale = np.where(x_scale > 0, x_scale, 1.0)
         x, scores = (x - x_shift[:, None]) / x_scale[:, None], scores * x_scale[:, None]
-    ridge = (0.0 if penalty is None else penalty) * (member @ member.sum(0))
+    ridge = (0.0 if penalty is None else penalty) * (member @ member.sum(axis=0))
     return Stacked(x, scores, y, member, x_shift, x_scale, y_shift, y_scale, ridge)
 
 
-def deviation(x: torch.Tensor) -> torch.Tensor:
-    """Standard deviations over axis 1; ``Tensor.std`` rounds differently for one repetition."""
-    return ((x - x.mean(1, keepdim=True)).square().sum(1) / (x.shape[1] - 1)).sqrt()
-
-
-def _spread(deviation: torch.Tensor, size: torch.Tensor) -> torch.Tensor:
+def _spread(deviation: np.ndarray, size: np.ndarray) -> np.ndarray:
     """Standard deviations; zero where they are nothing but rounding."""
-    return torch.where(deviation > 1e-13 * size.abs(), deviation, 0.0)
+    return np.where(deviation > 1e-13 * np.abs(size), deviation, 0.0)
 
 
-def _inverse(scale: torch.Tensor) -> torch.Tensor:
+def _inverse(scale: np.ndarray) -> np.ndarray:
     """Zero of zero."""
-    return torch.where(scale > 0, 1 / scale, 0.0)
+    return np.divide(1.0, scale, out=np.zeros_like(scale), where=scale > 0)
 
 
-def times(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    """``left (R, n, k) @ right (R, k, c)``, one column being multiplied as two.
+def cholesky(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Lower factors of matrices ``(R, M, M)``, and which have none, ``(R,)``: in its place is the identity."""
+    factor, failed = np.empty_like(matrix), np.zeros(len(matrix), bool)
+    for r, one in enumerate(matrix):
+        upper, info = lapack.dpotrf(one.T)  # in LAPACK's order of entries the transpose takes no copy
+        failed[r] = info != 0 or not np.isfinite(upper).all()
+        factor[r] = np.eye(len(one)) if failed[r] else upper.T
+    return factor, failed
 
-    Libraries have another routine for a single matrix times a single column, whose last digits differ, and a search for
-    hyper-parameters makes more digits of them: a repetition's result would depend on how many others there are.
-    """
-    if right.shape[-1] > 1:
-        return left @ right
-    return (left @ torch.cat([right, right], -1))[..., :1]
+
+def solve_lower(factor: np.ndarray, right: np.ndarray, transposed: bool = False) -> np.ndarray:
+    """``L^-1 right``, or ``L'^-1 right``, for factors ``L (R, M, M)`` and ``right (R, M, S)``."""
+    pairs = zip(factor, np.broadcast_to(right, (len(factor), *right.shape[1:])), strict=True)
+    return np.stack([blas.dtrsm(1.0, one.T, of.T, side=1, trans_a=int(transposed)).T for one, of in pairs])
 
 
-def pulled_back(z: torch.Tensor, *pairs: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
-    """Vector-Jacobian product in ``z``: of the derivatives ``slope`` in ``of``, summed over the pairs ``(of, slope)``.
+def inverse(factor: np.ndarray) -> np.ndarray:
+    """``(L L')^-1`` for factors ``L (R, M, M)``."""
+    eye = np.eye(factor.shape[-1])
+    # `dpotri` takes half as long on one thread, but of a small matrix up to a hundred times as long on several
+    return np.stack([lapack.dpotrs(one.T, eye)[0] for one in factor])
 
-    What does not depend on ``z``, because it was given and is not learnt, adds nothing.
-    """
-    moving = [(of, slope) for of, slope in pairs if of.requires_grad]
-    return torch.autograd.grad([of for of, _ in moving], z, [slope for _, slope in moving])[0]
+
+def diagonal(matrix: np.ndarray) -> np.ndarray:
+    """``(R, M)`` of ``(R, M, M)``."""
+    return np.diagonal(matrix, axis1=-2, axis2=-1)

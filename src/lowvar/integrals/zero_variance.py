@@ -189,20 +189,21 @@ def stein_features(exponents: np.ndarray, x: np.ndarray, scores: np.ndarray) -> 
         Assaraf and Caffarel, "Zero-variance principle for Monte Carlo algorithms", 1999; Mira, Solgi and Imparato,
         "Zero variance Markov chain Monte Carlo for Bayesian estimators", 2013; Sun, Barp and Briol, eq. (11).
     """
+    x, scores = (np.ascontiguousarray(of.mT) for of in (x, scores))  # a row for each coordinate, and each feature
     powers = [np.ones_like(x)]
     for _ in range(int(exponents.max())):
         powers.append(powers[-1] * x)
-    found = np.empty((*x.shape[:-1], len(exponents)))
-    for column, row in enumerate(exponents.tolist()):
+    found = np.empty((*x.shape[:-2], len(exponents), x.shape[-1]))
+    for place, row in enumerate(exponents.tolist()):
         active = [r for r, power in enumerate(row) if power]
         total: np.ndarray | float = 0.0
         for r in active:
-            slope = row[r] * powers[row[r] - 1][..., r] * scores[..., r]
+            slope = row[r] * powers[row[r] - 1][..., r, :] * scores[..., r, :]
             if row[r] > 1:
-                slope += row[r] * (row[r] - 1) * powers[row[r] - 2][..., r]
+                slope += row[r] * (row[r] - 1) * powers[row[r] - 2][..., r, :]
             for s in active:
                 if s != r:
-                    slope *= powers[row[s]][..., s]
+                    slope *= powers[row[s]][..., s, :]
             total = total + slope
-        found[..., column] = total
-    return found
+        found[..., place, :] = total
+    return found.mT

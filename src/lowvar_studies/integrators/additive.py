@@ -3,22 +3,19 @@
 from collections.abc import Sequence
 
 import numpy as np
-import torch
 
 from lowvar.errors import UserError, check_known, whole
 from lowvar.integrals.base import IntegralProperties, Integrals, Integrator, Samples
 from lowvar.integrals.exact.settings import symmetric
 from lowvar.integrals.monte_carlo import TOO_FEW
 from lowvar.integrals.regression import regress
-from lowvar.integrals.stacked import Stacked, numpy, stack, tensor
+from lowvar.integrals.stacked import Stacked, stack
 from lowvar.integrals.zero_variance import monomials, stein_features
-from lowvar.registry import declares
 
 ROUNDS = 100  # of a search for the scales
 Relation = Sequence[Sequence[float]] | np.ndarray
 
 
-@declares(packages=("torch",), extra="torch")
 def additive(order: int = 2, B: Relation | None = None, row_scale: str = "fixed") -> Integrator:
     """``f_t = beta_t + s_t sum_i theta_i (Lap phi_i + grad phi_i . l_t)``, ``phi_i`` monomials, eq. (12).
 
@@ -55,19 +52,19 @@ def additive(order: int = 2, B: Relation | None = None, row_scale: str = "fixed"
         rows, unknowns = data.y.shape[1], len(exponents) + samples.tasks
         if rows <= unknowns:
             raise UserError(f"{rows} points for the {unknowns} unknowns of additive, order {order}: take a lower order")
-        features = stein_features(exponents, numpy(data.x), numpy(data.scores))
+        features = stein_features(exponents, data.x, data.scores)
         if row_scale == "learnt":
-            unit = torch.where(data.y_scale > 0, data.y_scale, 1.0)
+            unit = np.where(data.y_scale > 0, data.y_scale, 1.0)
             y = data.y[:, :, 0]
-            scale = numpy(_learnt(tensor(features), data.member, y, start / unit))
+            scale = _learnt(features, data.member, y, start / unit)
             unknowns += samples.tasks - 1
         else:
             y, unit = in_one_unit(data)
-            scale = np.broadcast_to(numpy(start), (len(features), samples.tasks))
-        member, unit = numpy(data.member), numpy(unit)
+            scale = np.broadcast_to(start, (len(features), samples.tasks))
+        member = data.member
         own = (scale @ member.T)[:, :, None] * features
-        fit = regress(own, member, numpy(y)[:, :, None], samples.chain, samples.shared)
-        value = numpy(data.y_shift) + unit * fit.beta[:, :, 0]
+        fit = regress(own, member, y[:, :, None], samples.chain, samples.shared)
+        value = data.y_shift + unit * fit.beta[:, :, 0]
         effective = np.minimum(fit.effective[:, :, 0], member.sum(axis=0))
         few = effective.sum(axis=1) < 2 * unknowns
         if samples.chain:
@@ -75,7 +72,7 @@ def additive(order: int = 2, B: Relation | None = None, row_scale: str = "fixed"
         relative = scale * unit / np.abs(scale * unit).max(axis=1, keepdims=True)
 
         def fitted(task: int, points: np.ndarray, scores: np.ndarray) -> np.ndarray:
-            found = stein_features(exponents, *map(numpy, data.points(points, scores))) @ fit.theta
+            found = stein_features(exponents, *data.points(points, scores)) @ fit.theta
             return found[:, :, 0] * (scale * unit)[:, task, None] + value[:, task, None]
 
         return Integrals(
@@ -91,32 +88,34 @@ def additive(order: int = 2, B: Relation | None = None, row_scale: str = "fixed"
     return Integrator("additive", IntegralProperties(transfers=True, fewest=order + 2), integrate)
 
 
-def _learnt(features: torch.Tensor, member: torch.Tensor, y: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
+def _learnt(features: np.ndarray, member: np.ndarray, y: np.ndarray, start: np.ndarray) -> np.ndarray:
     """Scales ``(R, T)`` and coefficients in turn, each by least squares given the other, from moments of each task.
 
     The objective has local minima: the best end of ``T + 1`` searches is taken, one of which starts from ``start`` and
     each other from the fit of one task alone.
     """
     share = member / member.sum(0)
-    centred = features - member @ (share.mT @ features)
-    square = torch.stack([centred.mT @ (owner[:, None] * centred) for owner in share.mT], 1)  # (R, T, p, p)
-    cross = torch.einsum("rmp,rm,mt->rtp", centred, y, share)
-    level = square.diagonal(dim1=-2, dim2=-1).mean((1, 2))[:, None, None, None]
-    least = 1e-12 * level * torch.eye(square.shape[-1], dtype=y.dtype, device=y.device)
-    alone = torch.eye(member.shape[1], dtype=y.dtype, device=y.device).expand(len(start), -1, -1)
-    scale, loss = torch.cat([start[:, None], alone], 1), start.new_zeros(())  # (R, searches, T)
-    for _ in range(ROUNDS):
-        scale = scale / scale.square().mean(2, keepdim=True).sqrt()
-        matrix = torch.einsum("rst,rtpq->rspq", scale.square(), square) + least
-        theta = torch.linalg.solve(matrix, (scale @ cross)[:, :, :, None])[:, :, :, 0]
-        power, along = torch.einsum("rsp,rtpq,rsq->rst", theta, square, theta), theta @ cross.mT
-        scale = torch.where(power > 0, along / power, scale)
-        loss = (scale.square() * power - 2 * scale * along).sum(2)
-    best = scale[torch.arange(len(scale), device=y.device), loss.nan_to_num(torch.inf).argmin(1)]
-    return torch.where(best.isfinite().all(1, keepdim=True), best, start)
+    centred = features - member @ (share.T @ features)
+    square = np.stack([centred.mT @ (owner[:, None] * centred) for owner in share.T], axis=1)  # (R, T, p, p)
+    cross = np.einsum("rmp,rm,mt->rtp", centred, y, share)
+    level = np.trace(square, axis1=-2, axis2=-1).mean(1)[:, None, None, None] / square.shape[-1]
+    least = 1e-12 * level * np.eye(square.shape[-1])
+    alone = np.broadcast_to(np.eye(member.shape[1]), (len(start), *2 * member.shape[1:]))
+    scale, loss = np.concatenate([start[:, None], alone], axis=1), np.zeros(())  # (R, searches, T)
+    with np.errstate(all="ignore"):
+        for _ in range(ROUNDS):
+            scale = scale / np.sqrt((scale**2).mean(2, keepdims=True))
+            matrix = np.einsum("rst,rtpq->rspq", scale**2, square) + least
+            theta = np.linalg.solve(matrix, (scale @ cross)[:, :, :, None])[:, :, :, 0]
+            power = np.einsum("rsp,rtpq,rsq->rst", theta, square, theta, optimize=True)
+            along = theta @ cross.mT
+            scale = np.where(power > 0, along / power, scale)
+            loss = (scale**2 * power - 2 * scale * along).sum(2)
+    best = scale[np.arange(len(scale)), np.nan_to_num(loss, nan=np.inf).argmin(1)]
+    return np.where(np.isfinite(best).all(1, keepdims=True), best, start)
 
 
-def row_sums(B: Relation | None, tasks: int, where: str) -> torch.Tensor:
+def row_sums(B: Relation | None, tasks: int, where: str) -> np.ndarray:
     """``s_t = sum_t' B_tt'``, which is all of ``B`` that additive and neural control variates see; one without ``B``.
 
     Args:
@@ -131,21 +130,21 @@ def row_sums(B: Relation | None, tasks: int, where: str) -> torch.Tensor:
         UserError: ``B`` has another shape, is not symmetric or not finite, or all its rows sum to zero.
     """
     if B is None:
-        return torch.ones(tasks, dtype=torch.float64, device=torch.get_default_device())
+        return np.ones(tasks)
     matrix = symmetric(f"B of {where}", B, tasks)
     sums = matrix.sum(axis=1)
     if not sums.any():
         raise UserError(f"B of {where}: its rows sum to zero, and {where} sees nothing else of it")
-    return tensor(sums)
+    return sums
 
 
-def in_one_unit(data: Stacked) -> tuple[torch.Tensor, torch.Tensor]:
+def in_one_unit(data: Stacked) -> tuple[np.ndarray, np.ndarray]:
     """Values of all tasks in one unit, as functions that tasks share need them.
 
     Returns:
         Centred values ``(R, M)``, and the unit ``(R, 1)``: the root mean square of the tasks' standard deviations,
         or 1 where all are constant.
     """
-    unit = data.y_scale.square().mean(1, keepdim=True).sqrt()
-    unit = torch.where(unit > 0, unit, 1.0)
-    return data.y[:, :, 0] * ((data.y_scale / unit) @ data.member.mT), unit
+    unit = np.sqrt((data.y_scale**2).mean(1, keepdims=True))
+    unit = np.where(unit > 0, unit, 1.0)
+    return data.y[:, :, 0] * ((data.y_scale / unit) @ data.member.T), unit

@@ -7,7 +7,16 @@ import torch
 
 from lowvar.integrals.base import Samples
 from lowvar.integrals.kernels import Kernel, Params
-from lowvar.integrals.stacked import tensor
+
+
+def tensor(array: np.ndarray) -> torch.Tensor:
+    """A copy as float64 on torch's default device, with torch's alignment: NumPy's differs from run to run."""
+    return torch.tensor(np.asarray(array, order="C"), dtype=torch.float64, device=torch.get_default_device())
+
+
+def numpy(array: torch.Tensor) -> np.ndarray:
+    """On the host."""
+    return array.detach().cpu().numpy()
 
 
 @dataclass(frozen=True)

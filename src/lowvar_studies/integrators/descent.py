@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from lowvar.integrals.kernels import Kernel, Params
-from lowvar_studies.integrators.columns import Columns
+from lowvar_studies.integrators.columns import Columns, tensor
 from lowvar_studies.integrators.settings import Descent, Tuning
 
 _CONDITION = 1e6  # the largest allowed
@@ -248,7 +248,7 @@ def tune(data: Columns, tuning: Tuning, rngs: Sequence[np.random.Generator]) -> 
         Sun, Barp and Briol, Appendix D.2, whose display lacks the inverse.
     """
     repetitions, _, dim = data.points.shape
-    params = {name: value.to(data.points).repeat(repetitions, 1) for name, value in tuning.chosen.defaults(dim).items()}
+    params = {name: tensor(value).repeat(repetitions, 1) for name, value in tuning.chosen.defaults(dim).items()}
     if "log_lengthscale" not in params:
         return params
     log_nu = torch.full_like(params["log_lengthscale"], float(np.log(tuning.nu)))

@@ -10,9 +10,10 @@ import torch
 from lowvar.errors import UserError, positive, whole
 from lowvar.integrals.base import IntegralProperties, Integrals, Integrator, Samples
 from lowvar.integrals.regression import effective_sizes
-from lowvar.integrals.stacked import numpy, stack, tensor
+from lowvar.integrals.stacked import stack
 from lowvar.registry import declares
 from lowvar_studies.integrators.additive import Relation, in_one_unit, row_sums
+from lowvar_studies.integrators.columns import numpy, tensor
 from lowvar_studies.integrators.descent import Adam
 
 Weights = list[torch.Tensor]
@@ -66,10 +67,10 @@ def neural(
     positive("penalty", penalty, or_zero=True)
 
     def integrate(samples: Samples, seeds: np.ndarray) -> Integrals:
-        scale, data = row_sums(B, samples.tasks, "neural"), stack(samples)
+        scale, data = tensor(row_sums(B, samples.tasks, "neural")), stack(samples)
         if min(samples.sizes) < 2 * folds - 1:
             raise UserError(f"{folds} folds of neural: a task has {min(samples.sizes)} points, too few to split")
-        (y, unit), member = in_one_unit(data), data.member
+        y, unit, member = map(tensor, (*in_one_unit(data), data.member))
         left_out = _folds(samples.sizes, folds).to(y)
         weight = (1 - left_out if folds > 1 else left_out)[:, :, None] * member
         weight = (weight / weight.sum(1, keepdim=True)).sum(2)  # (folds, M): one over the task's points
@@ -78,7 +79,7 @@ def neural(
             return array.repeat_interleave(folds, 0)
 
         weights = [each_fold(start) for start in start_weights(samples.dim, hidden, [int(seed) for seed in seeds])]
-        x, scores, rows = each_fold(data.x), each_fold(data.scores), member @ scale
+        x, scores, rows = each_fold(tensor(data.x)), each_fold(tensor(data.scores)), member @ scale
         weight = weight.repeat(len(y), 1)
 
         def loss() -> torch.Tensor:
@@ -93,11 +94,11 @@ def neural(
         residual = residual - beta @ member.mT
         effective = effective_sizes(numpy(residual)[:, :, None], numpy(member), samples.chain)[:, :, 0]
         error = (residual.square() @ member / (sizes - 1) / tensor(effective)).sqrt()
-        value = (data.y_shift + unit * beta).cpu().numpy()
+        value = data.y_shift + numpy(unit * beta)
         few = folds == 1 and sum(w[0].numel() for w in weights) > y.shape[1] / 2
 
         def fitted(task: int, points: np.ndarray, scores: np.ndarray) -> np.ndarray:
-            found = langevin(weights, *(each_fold(array) for array in data.points(points, scores)))
+            found = langevin(weights, *(each_fold(tensor(array)) for array in data.points(points, scores)))
             return (found.unflatten(0, (-1, folds)).mean(1) * scale[task] * unit).cpu().numpy() + value[:, task, None]
 
         return Integrals(

@@ -10,9 +10,8 @@ import torch
 from lowvar.errors import positive
 from lowvar.integrals.base import IntegralProperties, Integrals, Integrator, Samples, side_by_side
 from lowvar.integrals.kernels import Kernel, Params
-from lowvar.integrals.stacked import numpy, tensor
 from lowvar.registry import declares
-from lowvar_studies.integrators.columns import Columns, columns
+from lowvar_studies.integrators.columns import Columns, columns, numpy, tensor
 from lowvar_studies.integrators.descent import DescentResult, RelationDescent, descend, generators, tune
 from lowvar_studies.integrators.settings import (
     BOREHOLE_B,

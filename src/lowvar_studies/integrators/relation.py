@@ -5,18 +5,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import torch
 
 from lowvar.errors import UserError, positive, whole
 from lowvar.integrals.base import IntegralProperties, Integrals, Integrator, Samples
 from lowvar.integrals.exact.bfgs import minimise
 from lowvar.integrals.exact.gls import Fit, solve
 from lowvar.integrals.exact.kernel_fit import KernelFit, learn, space_of
-from lowvar.integrals.exact.reml import Hyper, pieces
+from lowvar.integrals.exact.reml import Hyper, pieces, shifted
 from lowvar.integrals.exact.settings import FitSettings, check_memory, check_sizes
 from lowvar.integrals.kernels import Kernel
-from lowvar.integrals.stacked import Batched, numpy, stack, times
-from lowvar.registry import declares
+from lowvar.integrals.stacked import Batched, cholesky, diagonal, inverse, solve_lower, stack
 
 LOOK_EVERY = 10  # sweeps between two looks at which repetitions have converged
 LEAST, MOST = -30.0, 10.0  # logarithms of the diagonal of B's factor
@@ -40,21 +38,21 @@ class TaskObjective(Batched):
 
     one_for_all = ("member",)
 
-    matrix: torch.Tensor
-    y: torch.Tensor
-    member: torch.Tensor
+    matrix: np.ndarray
+    y: np.ndarray
+    member: np.ndarray
     penalty: float
 
     @property
-    def noise(self) -> torch.Tensor:
+    def noise(self) -> np.ndarray:
         """``penalty m_t`` of every row, ``(1, M)``."""
         return self.penalty * (self.member @ self.member.sum(0))[None]
 
-    def covariance(self, B: torch.Tensor) -> torch.Tensor:
+    def covariance(self, B: np.ndarray) -> np.ndarray:
         """``M (R, M, M)``."""
-        return self.matrix * (self.member @ B @ self.member.mT) + torch.diag_embed(self.noise)
+        return shifted(self.matrix * (self.member @ B @ self.member.T), self.noise)
 
-    def best(self, B: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def best(self, B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The objective at the best function and constants, and ``A' k0 A`` there.
 
         ``A (M, T)`` has the weight of each value in the column of its task. The function's coefficients are ``A B``,
@@ -67,27 +65,25 @@ class TaskObjective(Batched):
         Returns:
             ``(R,)``, infinite where ``M`` is not positive definite, and ``(R, T, T)``.
         """
-        factor, failed = torch.linalg.cholesky_ex(self.covariance(B))
-        design = self.member.expand(len(B), -1, -1)
-        half = torch.linalg.solve_triangular(factor, torch.cat([design, self.y[:, :, None]], 2), upper=False)
-        q = torch.linalg.qr(half[:, :, :-1]).Q
-        left = half[:, :, -1:] - times(q, times(q.mT, half[:, :, -1:]))
-        weights = torch.linalg.solve_triangular(factor.mT, left, upper=True)
-        value = self.penalty * left.square().sum((1, 2)) + B.square().sum((1, 2))
-        spread = weights * self.member
-        bad = (failed > 0) | ~value.isfinite()
-        return torch.where(bad, torch.inf, value), spread.mT @ self.matrix @ spread
+        factor, failed = cholesky(self.covariance(B))
+        design = np.broadcast_to(self.member, (len(B), *self.member.shape))
+        half = solve_lower(factor, np.concatenate([design, self.y[:, :, None]], axis=2))
+        q = np.linalg.qr(half[:, :, :-1])[0]
+        left = half[:, :, -1:] - q @ (q.mT @ half[:, :, -1:])
+        spread = solve_lower(factor, left, transposed=True) * self.member
+        value = self.penalty * (left**2).sum((1, 2)) + (B**2).sum((1, 2))
+        return np.where(failed | ~np.isfinite(value), np.inf, value), spread.mT @ self.matrix @ spread
 
 
-def relation_of(squares: torch.Tensor, penalty: float) -> torch.Tensor:
+def relation_of(squares: np.ndarray, penalty: float) -> np.ndarray:
     """The ``B`` that minimises ``penalty trace(B^-1 S) + |B|^2``: of ``S``'s eigenvectors, with ``2 b^3 = penalty s``.
 
     Args:
         squares: ``S (R, T, T)``, positive semi-definite.
         penalty: ``lambda``.
     """
-    values, vectors = torch.linalg.eigh(squares)
-    return vectors * (penalty * values.clamp(min=0) / 2).pow(1 / 3)[:, None] @ vectors.mT
+    values, vectors = np.linalg.eigh(squares)
+    return vectors * np.cbrt(penalty * np.maximum(values, 0) / 2)[:, None] @ vectors.mT
 
 
 @dataclass(frozen=True)
@@ -101,10 +97,10 @@ class RelationResult:
         trace: the objective (10) along the way, ``(R, n)``; the last is that of ``B``.
     """
 
-    B: torch.Tensor
-    steps: torch.Tensor
-    converged: torch.Tensor
-    trace: torch.Tensor
+    B: np.ndarray
+    steps: np.ndarray
+    converged: np.ndarray
+    trace: np.ndarray
 
 
 def fit_relation(
@@ -122,44 +118,43 @@ def fit_relation(
     check_sizes(samples)
     check_memory(sum(samples.sizes), chosen.max_gigabytes, "treat fewer tasks together")
     data = stack(samples, chosen.standardise)
-    eye = torch.eye(data.tasks, dtype=data.y.dtype, device=data.y.device).expand(data.repetitions, -1, -1)
+    eye = np.broadcast_to(np.eye(data.tasks), (data.repetitions, data.tasks, data.tasks))
     space = space_of(data, chosen, eye, False)
     hyper, ended = learn(chosen.covariance, data, space, chosen.steps)
     found, fits, levels = [], [], []
     for which, here in pieces(data):
         params = hyper.pick(which).kernel
         matrix = chosen.covariance.between(params, here.x, here.x, here.scores, here.scores)
-        level = matrix.diagonal(dim1=-2, dim2=-1).mean(-1)
+        level = diagonal(matrix).mean(-1)
         problem = TaskObjective(matrix / level[:, None, None], here.y[:, :, 0], here.member, penalty)
         one = search(problem)
         found.append(one)
         levels.append(level)
         fits.append(solve(problem.covariance(one.B), problem.noise, problem.y, problem.member))
-    fit, level, B = Fit.joined(fits), torch.cat(levels), torch.cat([one.B for one in found])
-    trace = torch.cat([_padded(one.trace, length) for one in found])
+    fit, level, B = Fit.joined(fits), np.concatenate(levels), np.concatenate([one.B for one in found])
+    trace = np.concatenate([_padded(one.trace, length) for one in found])
 
-    def coefficients(task: int) -> torch.Tensor:
-        return B[:, task] @ data.member.mT / level[:, None] * fit.weights
+    def coefficients(task: int) -> np.ndarray:
+        return B[:, task] @ data.member.T / level[:, None] * fit.weights
 
     ended = replace(
         ended,
-        steps=torch.cat([one.steps for one in found]),
-        converged=ended.converged & torch.cat([one.converged for one in found]),
+        steps=np.concatenate([one.steps for one in found]),
+        converged=ended.converged & np.concatenate([one.converged for one in found]),
     )
-    values, vectors = torch.linalg.eigh(B)
-    root = vectors * values.clamp(min=0).sqrt()[:, None]
-    learnt = Hyper(hyper.kernel, torch.full_like(hyper.nugget, penalty), root)
+    values, vectors = np.linalg.eigh(B)
+    root = vectors * np.sqrt(np.maximum(values, 0))[:, None]
+    learnt = Hyper(hyper.kernel, np.full_like(hyper.nugget, penalty), root)
     whole = KernelFit(data, chosen.covariance, space, learnt, level, ended, fit)
-    result = whole.report(torch.ones_like(eye[:, :1, :1]), coefficients)
-    return replace(result, info={**result.info, "objective": numpy(trace[:, -1]), "objective_trace": numpy(trace)})
+    result = whole.report(np.ones((data.repetitions, 1, 1)), coefficients)
+    return replace(result, info={**result.info, "objective": trace[:, -1], "objective_trace": trace})
 
 
-def _padded(trace: torch.Tensor, length: int) -> torch.Tensor:
+def _padded(trace: np.ndarray, length: int) -> np.ndarray:
     """The last value as often as is missing."""
-    return torch.cat([trace, trace[:, -1:].expand(-1, length - trace.shape[1])], 1)
+    return np.concatenate([trace, np.repeat(trace[:, -1:], length - trace.shape[1], axis=1)], axis=1)
 
 
-@declares(packages=("torch",), extra="torch")
 def alternating(
     kernel: str | Kernel = "squared_exponential",
     kernel_options: Mapping[str, Any] | None = None,
@@ -207,21 +202,21 @@ def alternating(
 
     def search(problem: TaskObjective) -> RelationResult:
         tasks = problem.member.shape[1]
-        B = torch.eye(tasks, dtype=problem.y.dtype, device=problem.y.device).expand(len(problem.y), -1, -1)
+        B = np.broadcast_to(np.eye(tasks), (len(problem.y), tasks, tasks))
         value, inner = problem.best(B)
-        going, taken = value.isfinite(), torch.ones_like(value, dtype=torch.long)
+        going, taken = np.isfinite(value), np.ones(len(value), int)
         trace = [value]
         for sweep in range(1, sweeps + 1):
             new = relation_of(B @ inner @ B, penalty)
             new_value, new_inner = problem.best(new)
-            B, inner = (torch.where(going[:, None, None], *pair) for pair in ((new, B), (new_inner, inner)))
-            trace.append(torch.where(going, new_value, trace[-1]))
+            B, inner = (np.where(going[:, None, None], *pair) for pair in ((new, B), (new_inner, inner)))
+            trace.append(np.where(going, new_value, trace[-1]))
             taken = taken + going
             if sweep % LOOK_EVERY == 0:
                 going = going & (trace[-1 - LOOK_EVERY] - trace[-1] > tolerance * trace[-1])
                 if not going.any():
                     break
-        return RelationResult(B, taken, ~going, torch.stack(trace, 1))
+        return RelationResult(B, taken, ~going, np.stack(trace, axis=1))
 
     def integrate(samples: Samples, seeds: np.ndarray) -> Integrals:
         return fit_relation(samples, chosen, penalty, search, sweeps + 1)
@@ -230,7 +225,6 @@ def alternating(
     return Integrator("alternating", properties, integrate)
 
 
-@declares(packages=("torch",), extra="torch")
 def convex(
     kernel: str | Kernel = "squared_exponential",
     kernel_options: Mapping[str, Any] | None = None,
@@ -281,39 +275,33 @@ def convex(
 
     def search(problem: TaskObjective) -> RelationResult:
         tasks = problem.member.shape[1]
-        row, column = torch.tril_indices(tasks, tasks, device=problem.y.device)
-        diagonal = row == column
-        z = torch.zeros(len(problem.y), len(row), dtype=problem.y.dtype, device=problem.y.device)
-        bound = torch.where(diagonal, MOST, LARGE).to(z)
-        lower = torch.where(diagonal, LEAST, -LARGE).to(z)
-        taken, trace = torch.zeros(len(z), dtype=torch.long, device=z.device), []
-        B, converged = torch.eye(tasks).to(z), taken > 0
+        row, column = np.tril_indices(tasks)
+        on_diagonal = row == column
+        z = np.zeros((len(problem.y), len(row)))
+        upper, lower = np.where(on_diagonal, MOST, LARGE), np.where(on_diagonal, LEAST, -LARGE)
+        taken, trace = np.zeros(len(z), int), []
+        B, converged = np.eye(tasks), taken > 0
 
-        def factor(z: torch.Tensor) -> torch.Tensor:
-            entries = torch.where(diagonal, torch.where(diagonal, z, 0.0).exp(), z)
-            return (
-                z.new_zeros(len(z), tasks * tasks)
-                .index_copy(1, row * tasks + column, entries)
-                .unflatten(1, (tasks, -1))
-            )
+        def factor(z: np.ndarray) -> np.ndarray:
+            whole = np.zeros((len(z), tasks, tasks))
+            whole[:, row, column] = np.where(on_diagonal, np.exp(np.where(on_diagonal, z, 0.0)), z)
+            return whole
 
         for delta in deltas:
 
             def function(z, which, delta=delta):
-                z = z.detach().requires_grad_(True)
-                with torch.enable_grad():
-                    L = factor(z)
-                    B = L @ L.mT
-                value, slope = perturbed(problem.pick(which), B.detach(), L.detach(), delta)
-                return value, torch.autograd.grad(B, z, slope)[0]
+                L = factor(z)
+                value, slope = perturbed(problem.pick(which), L @ L.mT, L, delta)
+                entries = 2 * (slope @ L)[:, row, column]
+                return value, np.where(on_diagonal, entries * L[:, row, column], entries)
 
             ended = minimise(
-                function, z, lower, bound, steps=steps, gradient_tolerance=0.0, value_tolerance=tolerance * penalty
+                function, z, lower, upper, steps=steps, gradient_tolerance=0.0, value_tolerance=tolerance * penalty
             )
             z, taken, converged = ended.x, taken + ended.steps, ended.converged
             B = factor(z) @ factor(z).mT
             trace.append(problem.best(B)[0])
-        return RelationResult(B, taken, converged, torch.stack(trace, 1))
+        return RelationResult(B, taken, converged, np.stack(trace, axis=1))
 
     def integrate(samples: Samples, seeds: np.ndarray) -> Integrals:
         return fit_relation(samples, chosen, penalty, search, len(deltas))
@@ -322,12 +310,10 @@ def convex(
     return Integrator("convex", properties, integrate)
 
 
-def perturbed(
-    problem: TaskObjective, B: torch.Tensor, factor: torch.Tensor, delta: float
-) -> tuple[torch.Tensor, torch.Tensor]:
+def perturbed(problem: TaskObjective, B: np.ndarray, factor: np.ndarray, delta: float) -> tuple[np.ndarray, np.ndarray]:
     """The perturbed objective at the best function and constants, ``(R,)``, and its derivative in ``B (R, T, T)``."""
     value, inner = problem.best(B)
-    inverse = torch.cholesky_inverse(factor)
+    inverted = inverse(factor)
     weight = problem.penalty * delta**2
-    value = value + weight * inverse.diagonal(dim1=-2, dim2=-1).sum(-1)
-    return value, 2 * B - problem.penalty * inner - weight * inverse @ inverse
+    value = value + weight * diagonal(inverted).sum(-1)
+    return value, 2 * B - problem.penalty * inner - weight * inverted @ inverted

@@ -1,5 +1,7 @@
 """Cross-fitting: unbiased, honest about its error, and no fold sees what it corrects."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import scipy.stats
@@ -67,6 +69,30 @@ def test_products_of_all_folds_are_the_fits_of_each(chain, width):
         np.testing.assert_allclose(fast.corrected[task], slow.corrected[task], atol=1e-10)
         at = (x[:, :9] + 0.1) * [1.0, 1.0, 0.0] + [0.0, 0.0, 0.3], scores[:, :9]
         np.testing.assert_allclose(fast.fitted(task, *at), slow.fitted(task, *at), atol=1e-10)
+
+
+@pytest.mark.parametrize("chain", [False, True])
+def test_a_fit_takes_no_more_points_than_gain_and_all_are_corrected(chain):
+    x, seen = normal(1, 200, seed=3), []
+    y = np.sin(x[..., 0])
+    plain = make("control_functional", {"lengthscale": 1.0, "nugget": 1e-4})
+
+    def integrate(some, seeds):
+        seen.extend(some.points[0][:, :, 0])
+        return plain.integrate(some, seeds)
+
+    few = replace(plain, integrate=integrate, properties=replace(plain.properties, most=40))
+    found = cross_fit(few, samples(x, y, chain), np.zeros(1, int))
+    fold = fold_of(200, 5, chain)
+    for points in seen:
+        out = [k for k in range(5) if not np.isin(points, x[0, fold == k, 0]).any()]
+        assert len(points) == 40
+        assert len(out) == 1  # all other folds are fitted to
+    assert len(seen) == 5
+    assert np.isfinite(found.corrected[0]).all()
+    assert found.corrected[0].std() < 0.05 * y.std()
+    method = make("sparse_control_functional", {"inducing": 30})
+    assert 30 < method.properties.most < 30 * 100
 
 
 def test_dependent_features_are_fitted_by_fold():

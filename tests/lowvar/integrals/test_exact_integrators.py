@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import torch
 from exact_samples import (
     FIXED,
     KERNEL,
@@ -80,11 +79,10 @@ def theorem_4_1(samples, relation, penalty):
     gives ``theta``; ``beta_t = mean_j (f_t - g_t)`` then determines the constants, which ``theta`` is affine in.
     """
     tasks, sizes = samples.tasks, samples.sizes
-    x = torch.tensor(np.concatenate([p[0] for p in samples.points]))
-    spread = [1.0, 1.2]
-    scores = torch.stack([-x / s**2 for s in spread], 1)
-    params = {"log_lengthscale": torch.tensor(FIXED["lengthscale"], dtype=torch.float64).log()}
-    whole = separable_stein(KERNEL, params, torch.tensor(relation), x, x, scores, scores).numpy()
+    x = np.concatenate([p[0] for p in samples.points])
+    scores = np.stack([-x / s**2 for s in (1.0, 1.2)], axis=1)
+    params = {"log_lengthscale": np.log(FIXED["lengthscale"])}
+    whole = separable_stein(KERNEL, params, relation, x, x, scores, scores)
     task = np.repeat(np.arange(tasks), sizes)
     weight = 1 / np.array(sizes, float)[task]  # 1 / m_t of each value
     rows = np.stack([whole[i, :, t].ravel() for i, t in enumerate(task)])  # K0(x_i, .) of the point's own task
@@ -181,35 +179,34 @@ def test_groups_are_on_their_own():
 
 
 def check_gradient(function, z, tolerance):
-    which = torch.arange(len(z))
+    which = np.arange(len(z))
     gradient = function(z, which)[1]
     for j in range(z.shape[1]):
-        step = torch.zeros_like(z)
+        step = np.zeros_like(z)
         step[:, j] = 1e-5
         slope = (function(z + step, which)[0] - function(z - step, which)[0]) / 2e-5
-        torch.testing.assert_close(slope, gradient[:, j], rtol=tolerance, atol=tolerance)
+        np.testing.assert_allclose(slope, gradient[:, j], rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize("shared", [False, True])
 def test_slopes_of_the_restricted_likelihood(shared):
     data = stack(normal(smooth, sizes=(12, 12, 12), shared=shared, spread=(1.0, 1.1, 1.2)), shared=shared)
     chosen = FitSettings()
-    factor = torch.ones(2, 1, 1, dtype=torch.float64) if shared else related(3).expand(2, 3, 3)
+    factor = np.ones((2, 1, 1)) if shared else np.broadcast_to(related(3), (2, 3, 3))
     space = space_of(data, chosen, factor, not shared)
     z = space.pack(space.fixed)
     assert z.shape[1] == 4 + (0 if shared else 5)  # two lengthscales, the trend, the nugget, B
-    z = z + 0.3 * torch.sin(torch.arange(z.numel(), dtype=torch.float64)).reshape(z.shape)
+    z = z + 0.3 * np.sin(np.arange(z.size)).reshape(z.shape)
     z[:, 3] = np.log(1e-3)
-    check_gradient(objective(chosen.covariance, data, space, torch.arange(2)), z, 1e-5)
+    check_gradient(objective(chosen.covariance, data, space, np.arange(2)), z, 1e-5)
 
 
 def test_slopes_in_the_eigenvectors():
     data = stack(normal(smooth, sizes=(12, 12, 12), shared=True, spread=(1.0,) * 3), shared=True)
-    of = data.x.numpy(), data.scores.numpy()
-    matrix = torch.stack([torch.as_tensor(stein(x, x, s, s)) for x, s in zip(*of, strict=True)])
-    fixed = Hyper({}, torch.full((2,), 0.01, dtype=torch.float64), related(3).expand(2, 3, 3))
-    space = Space(fixed, (), True, True, torch.zeros(2, 2, dtype=torch.float64))
-    level = matrix.diagonal(dim1=1, dim2=2).mean(1)
+    matrix = np.stack([stein(x, x, s, s) for x, s in zip(data.x, data.scores, strict=True)])
+    fixed = Hyper({}, np.full(2, 0.01), np.broadcast_to(related(3), (2, 3, 3)))
+    space = Space(fixed, (), True, True, np.zeros((2, 2)))
+    level = np.trace(matrix, axis1=1, axis2=2) / 12
     function = shared_objective(spectrum_of(matrix, data.y), space, level)
     check_gradient(function, space.pack(fixed) + 0.1, 1e-5)
 

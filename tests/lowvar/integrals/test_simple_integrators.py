@@ -10,7 +10,7 @@ from torch.func import grad, hessian, vmap
 
 from lowvar.errors import UserError
 from lowvar.integrals.base import Samples
-from lowvar.integrals.monte_carlo import effective_size, monte_carlo
+from lowvar.integrals.monte_carlo import effective_size, first_copies, monte_carlo, ranks
 from lowvar.integrals.regression import (
     jackknife,
     moving_sums,
@@ -27,6 +27,15 @@ def test_effective_sizes_of_autoregressive_chains():
         assert abs(np.median(found) / exact - 1) < 0.1, (rho, np.median(found))
     np.testing.assert_array_equal(effective_size(np.full((2, 9), 0.1)), [9.0, 9.0])
     assert (effective_size(np.tile([1.0, -1.0], (2, 20))) <= 40 * np.log10(40)).all()
+
+
+@pytest.mark.parametrize("values", [1000, 4, 1])
+def test_ranks_and_copies_are_those_of_libraries(values):
+    points = np.random.default_rng(values).integers(0, values, size=(2, 60, 3)) / 7
+    np.testing.assert_array_equal(ranks(points), scipy.stats.rankdata(points, axis=1) - 61 / 2)
+    for one in (points[0], np.column_stack([np.arange(60.0), points[0]]), np.zeros((60, 1))):
+        expected = [min(j for j in range(60) if (one[j] == row).all()) for row in one]
+        np.testing.assert_array_equal(first_copies(one), expected)
 
 
 def test_monte_carlo():

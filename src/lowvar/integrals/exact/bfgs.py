@@ -3,13 +3,13 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import torch
+import numpy as np
 
-from lowvar.integrals.stacked import Batched, times
+from lowvar.integrals.stacked import Batched, replaced
 
 REPORTED = "x", "value", "gradient", "steps", "converged", "hessian"
 ARMIJO = 1e-4  # share of the decrease promised by the slope that a step must bring
-FINISHED_EVERY = 5  # iterations between two looks at which problems are finished: the only reads from the device
+FINISHED_EVERY = 5  # iterations between two looks at which problems are finished
 
 
 @dataclass(frozen=True)
@@ -26,26 +26,26 @@ class Minimum(Batched):
         at_bound: ``(R, p)``, at a bound that the gradient pushes against.
     """
 
-    x: torch.Tensor
-    value: torch.Tensor
-    gradient: torch.Tensor
-    steps: torch.Tensor
-    converged: torch.Tensor
-    hessian: torch.Tensor
-    at_bound: torch.Tensor
+    x: np.ndarray
+    value: np.ndarray
+    gradient: np.ndarray
+    steps: np.ndarray
+    converged: np.ndarray
+    hessian: np.ndarray
+    at_bound: np.ndarray
 
 
 def minimise(
-    function: Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]],
-    start: torch.Tensor,
-    lower: torch.Tensor,
-    upper: torch.Tensor,
+    function: Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]],
+    start: np.ndarray,
+    lower: np.ndarray,
+    upper: np.ndarray,
     *,
     steps: int = 200,
     gradient_tolerance: float = 1e-6,
     value_tolerance: float = 1e-10,
     longest: float = 2.0,
-    hessian: torch.Tensor | None = None,
+    hessian: np.ndarray | None = None,
 ) -> Minimum:
     """Minimise ``R`` functions of ``p`` variables within ``lower <= x <= upper``.
 
@@ -69,28 +69,28 @@ def minimise(
         Nocedal and Wright, "Numerical Optimization", 2006, chapters 3, 6 and 18; Bertsekas, "Projected Newton methods
         for optimization problems with simple constraints", 1982, for the variables that are held.
     """
-    lower, upper = lower.expand_as(start), upper.expand_as(start)
-    x = torch.minimum(torch.maximum(start, lower), upper)
-    which = torch.arange(x.shape[0], device=x.device)
+    lower, upper = (np.broadcast_to(bound, start.shape) for bound in (lower, upper))
+    x = np.clip(start, lower, upper)
+    which = np.arange(len(x))
     value, gradient = function(x, which)
     given = hessian is not None
     if hessian is None:
-        steep = gradient.abs().amax(-1).clamp(min=1e-12)
-        hessian = torch.eye(x.shape[1], dtype=x.dtype, device=x.device) * steep[:, None, None]
-    count = torch.zeros_like(which)
+        hessian = np.eye(x.shape[1]) * np.maximum(np.abs(gradient).max(-1), 1e-12)[:, None, None]
+    count = np.zeros_like(which)
     whole = {
         "x": x, "value": value, "gradient": gradient, "lower": lower, "upper": upper,
-        "hessian": hessian, "share": torch.ones_like(value), "first": (count == 0) & (not given), "small": count,
-        "steps": count + 1, "converged": count > 0, "finished": ~value.isfinite(),
+        "hessian": hessian, "share": np.ones_like(value), "first": (count == 0) & (not given), "small": count,
+        "steps": count + 1, "converged": count > 0, "finished": ~np.isfinite(value),
     }  # fmt: skip
     tolerances, done = (gradient_tolerance, value_tolerance, longest), 0
     while done < steps - 1:
         state = {name: entry[which] for name, entry in whole.items()}
-        for _ in range(min(FINISHED_EVERY, steps - 1 - done)):
-            state = _step(function, state, which, tolerances)
-            done += 1
-        whole = {name: entry.index_copy(0, which, state[name]) for name, entry in whole.items()}
-        which = torch.nonzero(~whole["finished"])[:, 0]
+        with np.errstate(all="ignore"):
+            for _ in range(min(FINISHED_EVERY, steps - 1 - done)):
+                state = _step(function, state, which, tolerances)
+                done += 1
+        whole = {name: replaced(entry, which, state[name]) for name, entry in whole.items()}
+        which = np.flatnonzero(~whole["finished"])
         if not len(which):
             break
     return Minimum(at_bound=_held_back(whole), **{name: whole[name] for name in REPORTED})
@@ -106,28 +106,27 @@ def _step(function, state, which, tolerances):
     """One evaluation of each problem; problems that are finished stay as they are."""
     x, value, gradient, hessian = (state[name] for name in ("x", "value", "gradient", "hessian"))
     held, going = _held_back(state), ~state["finished"]
-    free = torch.where(held, 0.0, gradient)
     mask = ~(held[:, :, None] | held[:, None, :])
-    system = torch.where(mask, hessian, 0.0) + torch.diag_embed(held.to(x.dtype))
-    direction = -torch.linalg.solve_ex(system, free).result
-    direction = direction * (tolerances[2] / direction.abs().amax(-1, keepdim=True).clamp(min=tolerances[2]))
-    trial = torch.minimum(torch.maximum(x + state["share"][:, None] * direction, state["lower"]), state["upper"])
+    system = np.where(mask, hessian, np.eye(x.shape[1]))
+    direction = -np.linalg.solve(system, np.where(held, 0.0, gradient)[:, :, None])[:, :, 0]
+    direction = direction * (tolerances[2] / np.maximum(np.abs(direction).max(-1, keepdims=True), tolerances[2]))
+    trial = np.clip(x + state["share"][:, None] * direction, state["lower"], state["upper"])
     change = trial - x
     slope = (gradient * change).sum(-1)
     new_value, new_gradient = function(trial, which)
-    good = new_value.isfinite() & new_gradient.isfinite().all(-1) & (new_value <= value + ARMIJO * slope)
+    good = np.isfinite(new_value) & np.isfinite(new_gradient).all(-1) & (new_value <= value + ARMIJO * slope)
     accepted = going & good & (slope < 0)
-    share = torch.where(accepted, 1.0, state["share"] * _shorter(value, new_value, slope))
-    turned = torch.where(accepted[:, None], new_gradient, gradient) - gradient
+    share = np.where(accepted, 1.0, state["share"] * _shorter(value, new_value, slope))
+    turned = np.where(accepted[:, None], new_gradient, gradient) - gradient
     now = state | {
-        "x": torch.where(accepted[:, None], trial, x), "value": torch.where(accepted, new_value, value),
+        "x": np.where(accepted[:, None], trial, x), "value": np.where(accepted, new_value, value),
         "gradient": gradient + turned, "hessian": _updated(hessian, change, turned, accepted, state["first"]),
-        "share": torch.where(going, share, state["share"]), "first": state["first"] & ~accepted,
+        "share": np.where(going, share, state["share"]), "first": state["first"] & ~accepted,
         "steps": state["steps"] + going,
     }  # fmt: skip
     little = (-slope < tolerances[1]) | (accepted & (value - new_value < tolerances[1]))
-    small = torch.where(going, torch.where(little, state["small"] + 1, 0), state["small"])
-    flat = torch.where(_held_back(now), 0.0, now["gradient"]).abs().amax(-1) <= tolerances[0]
+    small = np.where(going, np.where(little, state["small"] + 1, 0), state["small"])
+    flat = np.abs(np.where(_held_back(now), 0.0, now["gradient"])).max(-1) <= tolerances[0]
     converged = going & (flat | (small >= 2))
     finished = state["finished"] | converged | (share < 1e-10)
     return now | {"small": small, "converged": state["converged"] | converged, "finished": finished}
@@ -136,7 +135,7 @@ def _step(function, state, which, tolerances):
 def _shorter(value, new_value, slope):
     """Backtracking factor: the parabola's minimum, clipped to [0.1, 0.5]."""
     bend = new_value - value - slope
-    return torch.where(bend.isfinite() & (bend > 0), -slope / (2 * bend), 0.1).clamp(0.1, 0.5)
+    return np.clip(np.where(np.isfinite(bend) & (bend > 0), -slope / (2 * bend), 0.1), 0.1, 0.5)
 
 
 def _updated(hessian, change, turned, accepted, first):
@@ -144,14 +143,14 @@ def _updated(hessian, change, turned, accepted, first):
     along = (change * turned).sum(-1)
     squared = (change * change).sum(-1)
     scaled = first & accepted & (along > 0)
-    eye = torch.eye(hessian.shape[-1], dtype=hessian.dtype, device=hessian.device)
-    ratio = torch.where(scaled, along / torch.where(accepted, squared, 1.0), 1.0)
-    hessian = torch.where(scaled[:, None, None], ratio[:, None, None] * eye, hessian)
-    image = times(hessian, change[:, :, None])[:, :, 0]
-    curvature = torch.where(accepted, (change * image).sum(-1), 1.0)
-    damping = torch.where(along < 0.2 * curvature, 0.8 * curvature / (curvature - along), 1.0)[:, None]
+    eye = np.eye(hessian.shape[-1])
+    ratio = np.where(scaled, along / np.where(accepted, squared, 1.0), 1.0)
+    hessian = np.where(scaled[:, None, None], ratio[:, None, None] * eye, hessian)
+    image = (hessian @ change[:, :, None])[:, :, 0]
+    curvature = np.where(accepted, (change * image).sum(-1), 1.0)
+    damping = np.where(along < 0.2 * curvature, 0.8 * curvature / (curvature - along), 1.0)[:, None]
     turned = damping * turned + (1 - damping) * image
-    along = torch.where(accepted, (change * turned).sum(-1), 1.0)
+    along = np.where(accepted, (change * turned).sum(-1), 1.0)
     new = hessian - image[:, :, None] * image[:, None, :] / curvature[:, None, None]
     new = new + turned[:, :, None] * turned[:, None, :] / along[:, None, None]
-    return torch.where(accepted[:, None, None], new, hessian)
+    return np.where(accepted[:, None, None], new, hessian)

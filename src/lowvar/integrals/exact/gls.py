@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import torch
+import numpy as np
 
 from lowvar.integrals.exact.reml import Hyper, Space
-from lowvar.integrals.stacked import Batched, pulled_back, times
+from lowvar.integrals.stacked import Batched, cholesky, diagonal, inverse, solve_lower
 
 
 @dataclass(frozen=True)
@@ -26,28 +26,28 @@ class Fit(Batched):
         farthest: the largest such residual, ``(R,)``.
     """
 
-    beta: torch.Tensor
-    reml_error: torch.Tensor
-    likely_error: torch.Tensor
-    jackknife_error: torch.Tensor
-    weights: torch.Tensor
-    amplitude: torch.Tensor
-    condition: torch.Tensor
-    rounding: torch.Tensor
-    calibration: torch.Tensor
-    farthest: torch.Tensor
+    beta: np.ndarray
+    reml_error: np.ndarray
+    likely_error: np.ndarray
+    jackknife_error: np.ndarray
+    weights: np.ndarray
+    amplitude: np.ndarray
+    condition: np.ndarray
+    rounding: np.ndarray
+    calibration: np.ndarray
+    farthest: np.ndarray
 
     @property
-    def error(self) -> torch.Tensor:
+    def error(self) -> np.ndarray:
         """Standard errors: of the function if its law is right, and what left-out values say.
 
         Smooth integrands are less alike than the law has it, and the first alone is too small; the second alone does
         not know what lies beyond the points.
         """
-        return (self.likely_error.square() + self.jackknife_error.square()).sqrt()
+        return np.hypot(self.likely_error, self.jackknife_error)
 
 
-def solve(matrix: torch.Tensor, noise: torch.Tensor, y: torch.Tensor, member: torch.Tensor, rule: str = "gls") -> Fit:
+def solve(matrix: np.ndarray, noise: np.ndarray, y: np.ndarray, member: np.ndarray, rule: str = "gls") -> Fit:
     """The fit with given hyper-parameters.
 
     With ``gls``, ``beta = (H' M^-1 H)^-1 H' M^-1 y``, ``M = K + diag(s)``: with ``s = lambda m_t`` for task ``t``
@@ -65,44 +65,43 @@ def solve(matrix: torch.Tensor, noise: torch.Tensor, y: torch.Tensor, member: to
         Sun, Barp and Briol, section 4; Oates, Girolami and Chopin, "Control functionals for Monte Carlo integration",
         2017.
     """
-    factor, failed = torch.linalg.cholesky_ex(matrix)
-    singular = (failed > 0)[:, None]
-    factor = torch.where(singular[:, :, None], torch.eye(matrix.shape[-1]).to(factor), factor)
-    design = member.expand(len(y), -1, -1)
+    factor, singular = cholesky(matrix)
+    design = np.broadcast_to(member, (len(y), *member.shape))
     share = design / member.sum(0)
-    half_y = _forward(factor, y[:, :, None])
-    q, r = torch.linalg.qr(_forward(factor, design))
-    eye = torch.eye(r.shape[-1], dtype=r.dtype, device=r.device).expand_as(r)
+    half_y = solve_lower(factor, y[:, :, None])
+    q, r = np.linalg.qr(solve_lower(factor, design))
     if rule == "gls":
-        inverse_r = torch.linalg.solve_triangular(r, eye, upper=True)
-        beta = times(inverse_r, times(q.mT, half_y))
-        half_left = half_y - times(q, times(q.mT, half_y))
-        half_left = half_left - times(q, times(q.mT, half_left))
-        influence = _backward(factor, times(q, inverse_r.mT))  # beta = influence' y
-        lost = _backward(factor, q).square().sum(-1)
+        inverse_r = np.linalg.inv(r)
+        beta = inverse_r @ (q.mT @ half_y)
+        half_left = half_y - q @ (q.mT @ half_y)
+        half_left = half_left - q @ (q.mT @ half_left)
+        influence = solve_lower(factor, q @ inverse_r.mT, transposed=True)  # beta = influence' y
+        lost = (solve_lower(factor, q, transposed=True) ** 2).sum(-1)
     else:
-        mean = times(share.mT, y[:, :, None])
-        half_left = _forward(factor, y[:, :, None] - times(design, mean))
-        there = _backward(factor, _forward(factor, noise[:, :, None] * share))
-        influence = share + there - times(share, times(design.mT, there))
-        beta = times(influence.mT, y[:, :, None])
-        lost = torch.zeros_like(y)
-    weights = _backward(factor, half_left)[:, :, 0]
-    inverse = torch.cholesky_inverse(factor)
-    precision = (inverse.diagonal(dim1=-2, dim2=-1) - lost).clamp(min=torch.finfo(y.dtype).tiny)
-    amplitude = half_left.square().sum((-2, -1)) / (y.shape[1] - member.shape[1])
-    condition, largest = condition_number(matrix, inverse)
-    condition = torch.where(singular[:, 0], torch.inf, condition)
-    variance = times(factor.mT, influence).square().sum(1)
+        mean = share.mT @ y[:, :, None]
+        half_left = solve_lower(factor, y[:, :, None] - design @ mean)
+        there = solve_lower(factor, solve_lower(factor, noise[:, :, None] * share), transposed=True)
+        influence = share + there - share @ (design.mT @ there)
+        beta = influence.mT @ y[:, :, None]
+        lost = np.zeros_like(y)
+    weights = solve_lower(factor, half_left, transposed=True)[:, :, 0]
+    inverted = inverse(factor)
+    precision = np.maximum(diagonal(inverted) - lost, np.finfo(float).tiny)
+    amplitude = (half_left**2).sum((-2, -1)) / (y.shape[1] - member.shape[1])
+    condition, largest = condition_number(matrix, inverted)
+    variance = ((factor.mT @ influence) ** 2).sum(1)
     return Fit(
-        torch.where(singular, torch.nan, beta[:, :, 0]),
-        (amplitude[:, None] * variance).sqrt(),
-        likely_error(amplitude, variance, (noise[:, :, None] * influence.square()).sum(1)),
-        (influence * (weights / precision)[:, :, None]).square().sum(1).sqrt(),
+        np.where(singular[:, None], np.nan, beta[:, :, 0]),
+        np.sqrt(amplitude[:, None] * variance),
+        likely_error(amplitude, variance, (noise[:, :, None] * influence**2).sum(1)),
+        np.linalg.norm(influence * (weights / precision)[:, :, None], axis=1),
         weights,
         amplitude,
-        condition,
-        torch.finfo(y.dtype).eps * largest[:, None] * influence.norm(dim=1) * weights.norm(dim=1)[:, None],
+        np.where(singular, np.inf, condition),
+        np.finfo(float).eps
+        * largest[:, None]
+        * np.linalg.norm(influence, axis=1)
+        * np.linalg.norm(weights, axis=1)[:, None],
         *standardised(weights, amplitude, precision),
     )
 
@@ -115,36 +114,29 @@ def likely_error(amplitude, variance, of_noise):
         variance: of ``beta`` in units of the amplitude, noise included, ``(R, T)``.
         of_noise: the noise's part of it, ``(R, T)``.
     """
-    return (amplitude[:, None] * (variance - of_noise).clamp(min=0)).sqrt()
+    return np.sqrt(amplitude[:, None] * np.maximum(variance - of_noise, 0))
 
 
-def condition_number(matrix: torch.Tensor, inverse: torch.Tensor, steps: int = 15) -> tuple[torch.Tensor, torch.Tensor]:
+def condition_number(matrix: np.ndarray, inverse: np.ndarray, steps: int = 15) -> tuple[np.ndarray, np.ndarray]:
     """2-norm condition numbers and 2-norms ``(R,)`` of symmetric matrices, by power iteration."""
     largest, reciprocal = (_norm(of, steps) for of in (matrix, inverse))
     return largest * reciprocal, largest
 
 
 def _norm(matrix, steps):
-    index = torch.arange(matrix.shape[1], dtype=matrix.dtype, device=matrix.device)
-    vector = (1 + 0.5 * torch.sin(index)).expand(len(matrix), -1)[:, :, None]  # any vector without symmetries
+    start = 1 + 0.5 * np.sin(np.arange(matrix.shape[1]))  # any vector without symmetries
+    vector = np.broadcast_to(start[:, None], (len(matrix), len(start), 1))
     for _ in range(steps):
-        vector = times(matrix, vector / vector.norm(dim=1, keepdim=True))
-    return vector.norm(dim=(1, 2))
+        vector = matrix @ (vector / np.linalg.norm(vector, axis=1, keepdims=True))
+    return np.linalg.norm(vector, axis=(1, 2))
 
 
 def standardised(weights, amplitude, precision):
     """Residuals ``weights / precision (R, M)`` of left-out values, standardised: mean square, and largest."""
-    scaled = weights.square() / (amplitude[:, None] * precision)
-    scaled = torch.where(amplitude[:, None] > 0, scaled, 1.0)
-    return scaled.mean(-1), scaled.amax(-1).sqrt()
-
-
-def _forward(factor, right):
-    return torch.linalg.solve_triangular(factor, right, upper=False)
-
-
-def _backward(factor, right):
-    return torch.linalg.solve_triangular(factor.mT, right, upper=True)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        scaled = weights**2 / (amplitude[:, None] * precision)
+    scaled = np.where(amplitude[:, None] > 0, scaled, 1.0)
+    return scaled.mean(-1), np.sqrt(scaled.max(-1))
 
 
 @dataclass(frozen=True)
@@ -158,10 +150,10 @@ class Spectrum(Batched):
         h: ``U'1 (R, m)``.
     """
 
-    U: torch.Tensor
-    S: torch.Tensor
-    y: torch.Tensor
-    h: torch.Tensor
+    U: np.ndarray
+    S: np.ndarray
+    y: np.ndarray
+    h: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -178,34 +170,34 @@ class Rotated:
         square: ``y'Py (R,)``.
     """
 
-    V: torch.Tensor
-    variance: torch.Tensor
-    information: torch.Tensor
-    beta: torch.Tensor
-    weights: torch.Tensor
-    precision: torch.Tensor
-    square: torch.Tensor
+    V: np.ndarray
+    variance: np.ndarray
+    information: np.ndarray
+    beta: np.ndarray
+    weights: np.ndarray
+    precision: np.ndarray
+    square: np.ndarray
 
 
-def spectrum_of(matrix: torch.Tensor, y: torch.Tensor) -> Spectrum:
+def spectrum_of(matrix: np.ndarray, y: np.ndarray) -> Spectrum:
     """The eigenvectors of ``k0 (R, m, m)``, and values ``(R, m, T)`` in them."""
-    S, U = torch.linalg.eigh(matrix)
-    return Spectrum(U, S.clamp(min=0), times(U.mT, y), U.sum(1))
+    S, U = np.linalg.eigh(matrix)
+    return Spectrum(U, np.maximum(S, 0), U.mT @ y, U.sum(1))
 
 
-def rotate(data: Spectrum, B: torch.Tensor, shift: torch.Tensor) -> Rotated:
+def rotate(data: Spectrum, B: np.ndarray, shift: np.ndarray) -> Rotated:
     """The generalised least squares fit in ``O(m T^2 + T^3)``."""
-    D, V = torch.linalg.eigh(B)
-    variance = data.S[:, :, None] * D.clamp(min=0)[:, None] + shift[:, None, None]
+    D, V = np.linalg.eigh(B)
+    variance = data.S[:, :, None] * np.maximum(D, 0)[:, None] + shift[:, None, None]
     y, h = data.y @ V, data.h[:, :, None]
     information = (h * h / variance).sum(1)
     beta = (h * y / variance).sum(1) / information
     weights = (y - h * beta[:, None]) / variance
-    precision = 1 / variance - (h / variance).square() / information[:, None]
+    precision = 1 / variance - (h / variance) ** 2 / information[:, None]
     return Rotated(V, variance, information, beta, weights, precision, (y * weights).sum((1, 2)))
 
 
-def shared_objective(data: Spectrum, space: Space, level: torch.Tensor) -> Callable:
+def shared_objective(data: Spectrum, space: Space, level: np.ndarray) -> Callable:
     """``(z, which) -> (value, gradient)``: the restricted likelihood of ``B (x) k0 + noise`` in ``B`` and the nugget.
 
     Args:
@@ -215,57 +207,59 @@ def shared_objective(data: Spectrum, space: Space, level: torch.Tensor) -> Calla
     """
 
     def evaluate(z, which):
-        here = data.pick(which)
-        z = z.detach().requires_grad_(True)
-        with torch.enable_grad():
-            B, shift = matrices(space.unpack(z, which), level[which])
-        fit = rotate(here, B.detach(), shift.detach())
-        degrees = here.y[0].numel() - here.y.shape[2]
-        square = fit.square.clamp(min=1e-280)
-        logarithms = fit.variance.log().sum((1, 2)) + fit.information.log().sum(1)
-        value = 0.5 * (degrees * (square / degrees).log() + logarithms)
-        bent = fit.weights @ fit.V.mT * (degrees / square).sqrt()[:, None, None]
+        here, hyper = data.pick(which), space.unpack(z, which)
+        B, shift = matrices(hyper, level[which])
+        fit = rotate(here, B, shift)
+        degrees = here.y[0].size - here.y.shape[2]
+        square = np.maximum(fit.square, 1e-280)
+        logarithms = np.log(fit.variance).sum((1, 2)) + np.log(fit.information).sum(1)
+        value = 0.5 * (degrees * np.log(square / degrees) + logarithms)
+        bent = fit.weights @ fit.V.mT * np.sqrt(degrees / square)[:, None, None]
         own = fit.V * (here.S[:, None] @ fit.precision)  # V diag(sum_i s_i P_aii)
         slope = 0.5 * (own @ fit.V.mT - bent.mT @ (here.S[:, :, None] * bent))
-        trace = 0.5 * (fit.precision.sum((1, 2)) - bent.square().sum((1, 2)))
-        return torch.where(value.isfinite(), value, torch.inf), pulled_back(z, (B, slope), (shift, trace))
+        trace = 0.5 * (fit.precision.sum((1, 2)) - (bent**2).sum((1, 2)))
+        # the noise's variance is the nugget times the mean diagonal of B (x) k0
+        amount, tasks = trace * level[which], here.y.shape[2]
+        slope = slope + (amount * hyper.nugget / tasks)[:, None, None] * np.eye(tasks)
+        of_nugget = amount * diagonal(B).mean(-1)
+        slopes = Hyper({}, of_nugget, 2 * slope @ hyper.factor)
+        return np.where(np.isfinite(value), value, np.inf), space.pulled_back(hyper, which, slopes)
 
     return evaluate
 
 
-def matrices(hyper: Hyper, level: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def matrices(hyper: Hyper, level: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """``B`` and the noise's variance, which is the nugget times the mean diagonal of ``B (x) k0``."""
     B = hyper.factor @ hyper.factor.mT
-    return B, hyper.nugget * level * B.diagonal(dim1=-2, dim2=-1).mean(-1)
+    return B, hyper.nugget * level * diagonal(B).mean(-1)
 
 
-def solve_shared(data: Spectrum, B: torch.Tensor, shift: torch.Tensor) -> Fit:
+def solve_shared(data: Spectrum, B: np.ndarray, shift: np.ndarray) -> Fit:
     """As ``solve``, for shared points, in ``O(m^2 T + m T^2)``; the jackknife leaves out whole points."""
     fit = rotate(data, B, shift)
     m, tasks = data.y.shape[1:]
     amplitude = fit.square / ((m - 1) * tasks)
-    influence = times(data.U, data.h[:, :, None] / fit.variance / fit.information[:, None])
-    rotated = times(data.U, fit.weights)
+    influence = data.U @ (data.h[:, :, None] / fit.variance / fit.information[:, None])
+    rotated = data.U @ fit.weights
     # (P_a)_ii: leaving out a point leaves out its values of all tasks
-    inverse = data.U.square() @ (1 / fit.variance) - influence.square() * fit.information[:, None]
-    inverse = inverse.clamp(min=torch.finfo(inverse.dtype).tiny)
-    moved = (influence * rotated / inverse) @ fit.V.mT
-    variance, size = (
-        times(fit.V.square(), of[:, :, None])[:, :, 0] for of in (1 / fit.information, influence.square().sum(1))
-    )
-    scaled = rotated.square() / (amplitude[:, None, None] * inverse)
-    scaled = torch.where(amplitude[:, None, None] > 0, scaled, 1.0)
-    largest = fit.variance.amax((1, 2))
-    rounding = torch.finfo(rotated.dtype).eps * largest * rotated.norm(dim=(1, 2))
+    left = data.U**2 @ (1 / fit.variance) - influence**2 * fit.information[:, None]
+    left = np.maximum(left, np.finfo(float).tiny)
+    moved = (influence * rotated / left) @ fit.V.mT
+    variance, size = ((fit.V**2 @ of[:, :, None])[:, :, 0] for of in (1 / fit.information, (influence**2).sum(1)))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        scaled = rotated**2 / (amplitude[:, None, None] * left)
+    scaled = np.where(amplitude[:, None, None] > 0, scaled, 1.0)
+    largest = fit.variance.max((1, 2))
+    rounding = np.finfo(float).eps * largest * np.linalg.norm(rotated, axis=(1, 2))
     return Fit(
-        times(fit.V, fit.beta[:, :, None])[:, :, 0],
-        (amplitude[:, None] * variance).sqrt(),
+        (fit.V @ fit.beta[:, :, None])[:, :, 0],
+        np.sqrt(amplitude[:, None] * variance),
         likely_error(amplitude, variance, shift[:, None] * size),
-        moved.square().sum(1).sqrt(),
+        np.linalg.norm(moved, axis=1),
         rotated @ fit.V.mT,
         amplitude,
-        largest / fit.variance.amin((1, 2)),
-        rounding[:, None] * size.sqrt(),
+        largest / fit.variance.min((1, 2)),
+        rounding[:, None] * np.sqrt(size),
         scaled.mean((1, 2)),
-        scaled.amax((1, 2)).sqrt(),
+        np.sqrt(scaled.max((1, 2))),
     )

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
-import torch
 
 from lowvar.errors import UserError
 from lowvar.integrals.base import Integrals, Samples
@@ -18,7 +17,7 @@ from lowvar.integrals.exact.bfgs import Minimum, minimise
 from lowvar.integrals.exact.gls import Fit, solve
 from lowvar.integrals.exact.reml import NUGGET, TREND, Covariance, Hyper, Space, objective, pieces, shifted
 from lowvar.integrals.exact.settings import FitSettings
-from lowvar.integrals.stacked import Batched, Stacked, deviation, numpy, stack
+from lowvar.integrals.stacked import Batched, Stacked, diagonal, stack
 
 LENGTHSCALES = 1.0, 10.0, 200.0  # common ones to start from, in standard deviations of the points
 ONE_LENGTHSCALE = 3.0, 30.0, 3e4  # then one input after the other
@@ -50,7 +49,7 @@ class KernelFit(Batched):
     covariance: Covariance
     space: Space
     hyper: Hyper
-    level: torch.Tensor
+    level: np.ndarray
     ended: Minimum
     fit: Fit
 
@@ -58,14 +57,14 @@ class KernelFit(Batched):
         """The results, where each task has points of its own."""
         member, factor = self.data.member, self.hyper.factor
 
-        def coefficients(task: int) -> torch.Tensor:
+        def coefficients(task: int) -> np.ndarray:
             row = (member @ factor @ factor[:, task, :, None])[:, :, 0]  # B[task, t_j], (R, M)
             return row * self.fit.weights
 
-        size = (factor.square().sum(-1) @ member.mT).mean(-1)  # mean diagonal of B over the values
-        return self.report((self.fit.amplitude * self.level / size).sqrt()[:, None, None], coefficients)
+        size = ((factor**2).sum(-1) @ member.T).mean(-1)  # mean diagonal of B over the values
+        return self.report(np.sqrt(self.fit.amplitude * self.level / size)[:, None, None], coefficients)
 
-    def report(self, amplitude: torch.Tensor, coefficients: Callable[[int], torch.Tensor]) -> Integrals:
+    def report(self, amplitude: np.ndarray, coefficients: Callable[[int], np.ndarray]) -> Integrals:
         """Estimates, errors, flags, learnt parameters and the fitted functions.
 
         Args:
@@ -78,11 +77,11 @@ class KernelFit(Batched):
             x, lx = self.data.points(points, scores)
             cross = self.covariance.between(self.hyper.kernel, x, self.data.x, lx, self.data.scores)
             values = self.fit.beta[:, task, None] + (cross @ coefficients(task)[:, :, None])[:, :, 0]
-            return numpy(self.data.y_shift[:, task, None] + scale[:, task, None] * values)
+            return self.data.y_shift[:, task, None] + scale[:, task, None] * values
 
         factor = self.hyper.factor * amplitude * scale[:, :, None]
         B = factor @ factor.mT
-        deviation = B.diagonal(dim1=-2, dim2=-1).sqrt().clamp(min=1e-150)
+        deviation = np.maximum(np.sqrt(diagonal(B)), 1e-150)
         info = {
             "nugget": self.hyper.nugget,
             "B": B,
@@ -95,20 +94,20 @@ class KernelFit(Batched):
             "farthest": self.fit.farthest,
         }
         if "log_lengthscale" in self.hyper.kernel:
-            info["lengthscale"] = self.hyper.kernel["log_lengthscale"].exp() * self.data.x_scale
+            info["lengthscale"] = np.exp(self.hyper.kernel["log_lengthscale"]) * self.data.x_scale
         if "log_trend" in self.hyper.kernel:
-            info["trend"] = self.hyper.kernel["log_trend"][:, 0].exp()
+            info["trend"] = np.exp(self.hyper.kernel["log_trend"][:, 0])
         return Integrals(
-            value=numpy(self.data.y_shift + scale * self.fit.beta),
-            standard_error=numpy(scale * self.fit.error),
-            condition=numpy(self.fit.condition),
-            flags={name: numpy(flag) for name, flag in _flags(self).items()},
-            info={name: numpy(entry) for name, entry in info.items()},
+            value=self.data.y_shift + scale * self.fit.beta,
+            standard_error=scale * self.fit.error,
+            condition=self.fit.condition,
+            flags=_flags(self),
+            info=info,
             fitted=fitted,
         )
 
 
-def space_of(data: Stacked, chosen: FitSettings, factor: torch.Tensor, learn_factor: bool) -> Space:
+def space_of(data: Stacked, chosen: FitSettings, factor: np.ndarray, learn_factor: bool) -> Space:
     """The hyper-parameters to learn; the factor of ``B``, ``(R, q, q)``, is given, or to start from.
 
     Raises:
@@ -116,19 +115,20 @@ def space_of(data: Stacked, chosen: FitSettings, factor: torch.Tensor, learn_fac
     """
     repetitions, dim = data.x.shape[0], data.x.shape[2]
     defaults = chosen.covariance.defaults(dim)
-    parameters = {name: value.to(data.y).expand(repetitions, -1) for name, value in defaults.items()}
+    parameters = {name: np.broadcast_to(value, (repetitions, len(value))) for name, value in defaults.items()}
     learnt = tuple(parameters)
     if chosen.scales is not None:
         if "log_lengthscale" not in parameters or len(chosen.scales) not in (1, dim):
             raise UserError(f"lengthscale: give one, or {dim}, and only to a kernel that has a lengthscale")
-        given = data.y.new_tensor(chosen.scales) / data.x_scale
+        given = np.array(chosen.scales) / data.x_scale
         if parameters["log_lengthscale"].shape[1] < dim and len(chosen.scales) > 1:
             raise UserError("lengthscale: a kernel without ard takes one")
-        parameters["log_lengthscale"] = given.log()  # one for each input: standardisation may tell them apart
+        parameters["log_lengthscale"] = np.log(given)  # one for each input: standardisation may tell them apart
         learnt = tuple(name for name in learnt if name != "log_lengthscale")
     own = chosen.given_nugget
-    nugget = data.y.new_full((repetitions,), NUGGET[0] if own is None else own)
-    spread = deviation(data.x).log().nan_to_num(neginf=0.0)
+    nugget = np.full(repetitions, NUGGET[0] if own is None else own)
+    deviation = data.x.std(axis=1, ddof=1)
+    spread = np.log(np.where(deviation > 0, deviation, 1.0))
     return Space(Hyper(parameters, nugget, factor), learnt, own is None, learn_factor, spread)
 
 
@@ -136,7 +136,7 @@ def fit(samples: Samples, chosen: FitSettings, B: np.ndarray | None) -> KernelFi
     """All tasks at once, each with points of its own, in ``O((sum_t m_t)^3)``; ``B (T, T)``, or None to learn it."""
     data = stack(samples, chosen.standardise, penalty=chosen.penalty)
     if B is None:
-        factor = related(data.tasks).to(data.y).expand(data.repetitions, -1, -1)
+        factor = np.broadcast_to(related(data.tasks), (data.repetitions, data.tasks, data.tasks))
     else:
         factor = data.standardised(B)
     space = space_of(data, chosen, factor, B is None and data.tasks > 1)
@@ -147,21 +147,21 @@ def fit(samples: Samples, chosen: FitSettings, B: np.ndarray | None) -> KernelFi
         noise = (hyper.nugget[which] * level)[:, None] + here.ridge
         levels.append(level)
         fits.append(solve(shifted(matrix, noise), noise, here.y[:, :, 0], here.member, chosen.beta))
-    return KernelFit(data, chosen.covariance, space, hyper, torch.cat(levels), ended, Fit.joined(fits))
+    return KernelFit(data, chosen.covariance, space, hyper, np.concatenate(levels), ended, Fit.joined(fits))
 
 
 def learn(covariance: Covariance, data: Stacked, space: Space, steps: int) -> tuple[Hyper, Minimum]:
     """Hyper-parameters of the largest restricted likelihood, for each repetition; from ``space.fixed``'s ``B``."""
-    repetitions = torch.arange(data.repetitions, device=data.y.device)
+    repetitions = np.arange(data.repetitions)
     z = space.pack(space.fixed)
     if z.shape[1] == 0:
-        none = torch.zeros_like(repetitions)
-        return space.fixed, Minimum(z, none.to(z), z, none, none == 0, torch.diag_embed(z), z > 0)
+        none = np.zeros_like(repetitions)
+        return space.fixed, Minimum(z, 1.0 * none, z, none, none == 0, z[:, :, None], z > 0)
     levels = list(_thinned(data))
     starts = [_better(covariance, levels[0], one, repetitions) for one in _starts(space)]
-    times = repetitions.repeat(len(starts))
+    times = np.tile(repetitions, len(starts))
 
-    def climb(level: Stacked, space: Space, origin: torch.Tensor, hessian: torch.Tensor | None = None):
+    def climb(level: Stacked, space: Space, origin: np.ndarray, hessian: np.ndarray | None = None):
         def function_of(here, which):
             return objective(covariance, level, here, origin[which])
 
@@ -170,9 +170,9 @@ def learn(covariance: Covariance, data: Stacked, space: Space, steps: int) -> tu
     space, ended = climb(levels[0], replace(space.pick(times), fixed=Hyper.joined(starts)), times)
     values = ended.value
     if len(levels) > 1:
-        where = torch.arange(len(times), device=times.device)
+        where = np.arange(len(times))
         values = objective(covariance, levels[1], space, times)(space.pack(space.fixed), where, False)[0]
-    best = values.reshape(-1, len(repetitions)).argmin(0) * len(repetitions) + repetitions
+    best = values.reshape(-1, len(repetitions)).argmin(axis=0) * len(repetitions) + repetitions
     space, ended = space.pick(best), ended.pick(best)
     for before, level in pairwise(levels):
         space, ended = climb(level, space, repetitions, ended.hessian * (level.rows / before.rows))
@@ -180,11 +180,11 @@ def learn(covariance: Covariance, data: Stacked, space: Space, steps: int) -> tu
 
 
 def search(
-    function_of: Callable[[Space, torch.Tensor], Callable],
+    function_of: Callable[[Space, np.ndarray], Callable],
     space: Space,
     rows: float,
     steps: int,
-    hessian: torch.Tensor | None = None,
+    hessian: np.ndarray | None = None,
 ) -> tuple[Space, Minimum]:
     """The maximum of the restricted likelihood next to the start, of ``N`` problems.
 
@@ -202,7 +202,7 @@ def search(
     Returns:
         The space with the end as ``fixed``, and the end.
     """
-    active = torch.arange(len(space.spread), device=space.spread.device)
+    active = np.arange(len(space.spread))
     whole: Minimum | None = None
     left = steps
     while left > 0 and len(active):
@@ -219,21 +219,21 @@ def search(
             hessian=hessian,
         )
         left -= ROUND if space.factor else left
-        fixed = here.unpack(ended.x, torch.arange(len(active), device=active.device))
+        fixed = here.unpack(ended.x, np.arange(len(active)))
         space = replace(space, fixed=space.fixed.put(active, fixed))
         whole = ended if whole is None else whole.put(active, replace(ended, steps=whole.steps[active] + ended.steps))
-        active = torch.nonzero(~whole.converged)[:, 0]
+        active = np.flatnonzero(~whole.converged)
         hessian = whole.hessian[active]
     assert whole is not None
     return space, whole
 
 
-def _renewed(hessian: torch.Tensor, space: Space, rows: float) -> torch.Tensor:
+def _renewed(hessian: np.ndarray, space: Space, rows: float) -> np.ndarray:
     """Resets the block of ``S`` to its expected Hessian at ``S = I``, as if rows of the same task were independent."""
-    diagonal = space.diagonal
-    first = hessian.shape[1] - len(diagonal)
-    own = torch.diag(torch.where(diagonal, 2 * rows, rows).to(hessian))
-    new = hessian.clone()
+    on_diagonal = space.diagonal
+    first = hessian.shape[1] - len(on_diagonal)
+    own = np.diag(np.where(on_diagonal, 2 * rows, rows))
+    new = hessian.copy()
     new[:, first:] = 0
     new[:, :, first:] = 0
     new[:, first:, first:] = own
@@ -254,11 +254,11 @@ def _starts(space: Space) -> Iterator[Space]:
     fixed = space.fixed
     yield space
     if "log_trend" in space.kernel:
-        none = torch.full_like(fixed.kernel["log_trend"], math.log(TREND[0]))
+        none = np.full_like(fixed.kernel["log_trend"], math.log(TREND[0]))
         yield replace(space, fixed=replace(fixed, kernel=fixed.kernel | {"log_trend": none}))
 
 
-def _better(covariance: Covariance, data: Stacked, space: Space, which: torch.Tensor) -> Hyper:
+def _better(covariance: Covariance, data: Stacked, space: Space, which: np.ndarray) -> Hyper:
     """The best of a few: common lengthscales and nuggets, signs of ``B``, then each lengthscale alone."""
     function = objective(covariance, data, space, which)
     best = space.pack(space.fixed)
@@ -269,17 +269,17 @@ def _better(covariance: Covariance, data: Stacked, space: Space, which: torch.Te
         z = space.pack(change(space.unpack(best, which)))
         there = function(z, which, False)[0]
         better = there < at_best
-        best, at_best = torch.where(better[:, None], z, best), torch.where(better, there, at_best)
+        best, at_best = np.where(better[:, None], z, best), np.where(better, there, at_best)
 
     def common() -> None:
         for lengthscale in LENGTHSCALES if space.lengthscales else (1.0,):
             kernel = {name: space.around(name, lengthscale=lengthscale) for name in space.lengthscales}
             for nugget in NUGGETS if space.nugget else (1.0,):
-                offer(lambda h: Hyper(h.kernel | kernel, torch.full_like(h.nugget, nugget), h.factor))
+                offer(lambda h: Hyper(h.kernel | kernel, np.full_like(h.nugget, nugget), h.factor))
 
     common()
     if space.factor:
-        offer(lambda h: Hyper(h.kernel, h.nugget, torch.eye(h.factor.shape[1]).to(h.factor).expand_as(h.factor)))
+        offer(lambda h: Hyper(h.kernel, h.nugget, np.broadcast_to(np.eye(h.factor.shape[1]), h.factor.shape)))
         for task in range(1, space.fixed.factor.shape[1]):
             offer(lambda h: Hyper(h.kernel, h.nugget, _flip(h.factor, task)))
         common()
@@ -295,33 +295,33 @@ def _better(covariance: Covariance, data: Stacked, space: Space, which: torch.Te
 
 def _flip(factor, task):
     """The task's correlations with the others turned: its row but the diagonal, and the rest of its column."""
-    sign = torch.ones_like(factor[0])
+    sign = np.ones_like(factor[0])
     sign[task] = -1
     sign[:, task] *= -1
     return factor * sign
 
 
 def _put(values, j, one):
-    return torch.cat([values[:, :j], one, values[:, j + 1 :]], 1)
+    return np.concatenate([values[:, :j], one, values[:, j + 1 :]], axis=1)
 
 
-def related(tasks: int, correlation: float = 0.95) -> torch.Tensor:
+def related(tasks: int, correlation: float = 0.95) -> np.ndarray:
     """The factor of a ``B`` that has this correlation between all tasks, ``(T, T)``."""
-    return torch.linalg.cholesky((1 - correlation) * torch.eye(tasks, dtype=torch.float64) + correlation)
+    return np.linalg.cholesky((1 - correlation) * np.eye(tasks) + correlation)
 
 
-def _flags(found: KernelFit) -> dict[str, torch.Tensor]:
+def _flags(found: KernelFit) -> dict[str, np.ndarray]:
     """See ``base.FLAGS``; a nugget at its lower bound, or a lengthscale at its upper one, is no reason for distrust."""
     data, space, ended, fit = found.data, found.space, found.ended, found.fit
     values = data.y.shape[1] * data.y.shape[2]
     parameters = ended.x.shape[1] + 1 + data.tasks  # the amplitude and the constants
     inputs = [name.endswith("log_lengthscale") for name in space.kernel for _ in range(space.width(name))]
     short = (ended.at_bound & (ended.x <= space.bounds()[0]))[:, : len(inputs)][:, inputs].any(1)
-    rough = found.hyper.nugget >= (1 - 1e-9) * NUGGET[1] if space.nugget else torch.zeros_like(short)
+    rough = found.hyper.nugget >= (1 - 1e-9) * NUGGET[1] if space.nugget else np.zeros_like(short)
     return {
-        "ill_conditioned": (fit.rounding > fit.error).any(1) | fit.beta.isnan().any(1),
-        "few_points": torch.full_like(short, values < TOO_FEW * parameters),
-        "at_bound": short | rough,
+        "ill_conditioned": np.any((fit.rounding > fit.error) | np.isnan(fit.beta), axis=1),
+        "few_points": np.full_like(short, values < TOO_FEW * parameters),
+        "at_bound": np.logical_or(short, rough),
         "not_converged": ~ended.converged,
         "miscalibrated": fit.calibration > FAR_OFF,
     }

@@ -4,10 +4,10 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-import torch
+import numpy as np
 
 from lowvar.integrals.kernels import Kernel
-from lowvar.integrals.stacked import Batched, Stacked, pulled_back, times
+from lowvar.integrals.stacked import Batched, Stacked, cholesky, diagonal, inverse, solve_lower
 
 LENGTHSCALE = 1e-2, 1e5  # bounds, in standard deviations of the points
 NUGGET = 1e-10, 1.0  # bounds, relative to the mean diagonal of the kernel matrix
@@ -16,8 +16,7 @@ OTHER = 1e-6, 1e6  # bounds of other parameters of kernels
 FACTOR = 1e3  # bound of the entries of B's factor, whose first is one
 LEAST_DIAGONAL = 1e-8
 LIKELY = 100.0, 3.0  # of a lengthscale beforehand: median in standard deviations, spread of the logarithm
-CHUNK = {"cpu": 2**18}  # entries of the kernel matrices worked on at a time: they should stay in the cache
-CHUNK_ELSEWHERE = 2**26
+CHUNK = 2**18  # entries of the kernel matrices worked on at a time: they should stay in the cache
 
 
 @dataclass(frozen=True)
@@ -30,9 +29,9 @@ class Hyper(Batched):
         factor: ``(R, q, q)``, ``B = factor factor'``; its scale has no meaning.
     """
 
-    kernel: dict[str, torch.Tensor]
-    nugget: torch.Tensor
-    factor: torch.Tensor
+    kernel: dict[str, np.ndarray]
+    nugget: np.ndarray
+    factor: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -54,42 +53,58 @@ class Space(Batched):
     kernel: tuple[str, ...]
     nugget: bool
     factor: bool
-    spread: torch.Tensor
+    spread: np.ndarray
 
-    def unpack(self, z: torch.Tensor, which: torch.Tensor) -> Hyper:
+    def unpack(self, z: np.ndarray, which: np.ndarray) -> Hyper:
         """Vectors ``(A, p)`` of the repetitions ``which`` as hyper-parameters."""
         fixed = self.fixed.pick(which)
-        widths = [self.width(name) for name in self.kernel]
-        *parts, nugget, entries = z.split([*widths, int(self.nugget), z.shape[1] - sum(widths) - self.nugget], dim=1)
+        *parts, nugget, entries = np.split(z, np.cumsum([*self._widths, int(self.nugget)]), axis=1)
         kernel = fixed.kernel | dict(zip(self.kernel, parts, strict=True))
         factor = fixed.factor @ self._step(entries) if self.factor else fixed.factor
-        return Hyper(kernel, nugget[:, 0].exp() if self.nugget else fixed.nugget, factor)
+        return Hyper(kernel, np.exp(nugget[:, 0]) if self.nugget else fixed.nugget, factor)
 
-    def pack(self, hyper: Hyper) -> torch.Tensor:
+    def pulled_back(self, hyper: Hyper, which: np.ndarray, slopes: Hyper) -> np.ndarray:
+        """Derivatives in the vectors, ``(A, p)``, from those in the hyper-parameters there."""
+        parts = [slopes.kernel[name] for name in self.kernel]
+        if self.nugget:
+            parts.append((slopes.nugget * hyper.nugget)[:, None])
+        if self.factor:
+            row, column, diagonal = self._entries()
+            fixed = self.fixed.pick(which).factor
+            step = solve_lower(fixed, hyper.factor)
+            entries = (fixed.mT @ slopes.factor)[:, row, column]
+            parts.append(np.where(diagonal, entries * step[:, row, column], entries))
+        return np.concatenate(parts, axis=1)
+
+    def pack(self, hyper: Hyper) -> np.ndarray:
         """The inverse of ``unpack``, for all repetitions."""
         parts = [hyper.kernel[name] for name in self.kernel]
         if self.nugget:
-            parts.append(hyper.nugget[:, None].log())
+            parts.append(np.log(hyper.nugget[:, None]))
         if self.factor:
             row, column, diagonal = self._entries()
-            step = torch.linalg.solve_triangular(self.fixed.factor, hyper.factor, upper=False)
+            step = solve_lower(self.fixed.factor, hyper.factor)
             entries = (step / step[:, :1, :1])[:, row, column]
-            parts.append(torch.where(diagonal, entries.clamp(min=1e-300).log(), entries))
-        return torch.cat(parts, 1) if parts else hyper.nugget.new_zeros(len(hyper.nugget), 0)
+            parts.append(np.where(diagonal, np.log(np.maximum(entries, 1e-300)), entries))
+        return np.concatenate(parts, axis=1) if parts else np.zeros((len(hyper.nugget), 0))
 
-    def bounds(self) -> tuple[torch.Tensor, torch.Tensor]:
+    def bounds(self) -> tuple[np.ndarray, np.ndarray]:
         """Lower and upper bounds, ``(R, p)`` each."""
         lower, upper = ([self.around(name, sign) for name in self.kernel] for sign in (-1, 1))
-        column = torch.zeros_like(self.spread[:, :1])
+        column = np.zeros_like(self.spread[:, :1])
         if self.nugget:
             lower, upper = [*lower, column + math.log(NUGGET[0])], [*upper, column + math.log(NUGGET[1])]
         if self.factor:
-            row, _, diagonal = self._entries()
-            own = self.fixed.factor.diagonal(dim1=-2, dim2=-1)
-            own = (own / own[:, :1]).log()[:, row]
-            lower = [*lower, torch.where(diagonal, math.log(LEAST_DIAGONAL) - own, -FACTOR)]
-            upper = [*upper, torch.where(diagonal, math.log(FACTOR) - own, FACTOR)]
-        return (torch.cat(lower, 1), torch.cat(upper, 1)) if lower else (column[:, :0], column[:, :0])
+            row, _, on_diagonal = self._entries()
+            own = diagonal(self.fixed.factor)
+            own = np.log(own / own[:, :1])[:, row]
+            lower = [*lower, np.where(on_diagonal, math.log(LEAST_DIAGONAL) - own, -FACTOR)]
+            upper = [*upper, np.where(on_diagonal, math.log(FACTOR) - own, FACTOR)]
+        return (np.concatenate(lower, 1), np.concatenate(upper, 1)) if lower else (column[:, :0], column[:, :0])
+
+    @property
+    def _widths(self) -> list[int]:
+        return [self.width(name) for name in self.kernel]
 
     def width(self, name: str) -> int:
         """How many entries a parameter of the kernel has."""
@@ -100,23 +115,23 @@ class Space(Batched):
         """Names of the lengthscales among the learnt parameters."""
         return tuple(name for name in self.kernel if name.endswith("log_lengthscale"))
 
-    def around(self, name: str, sign: int = 0, lengthscale: float = 0.0) -> torch.Tensor:
+    def around(self, name: str, sign: int = 0, lengthscale: float = 0.0) -> np.ndarray:
         """A parameter's bound below (``sign`` -1) or above (1), else what it is at a common lengthscale, ``(R, p)``."""
         value = self.fixed.kernel[name]
         if name == "log_trend":
-            return torch.full_like(value, math.log({-1: TREND[0], 1: TREND[1]}.get(sign, 1.0)))
+            return np.full_like(value, math.log({-1: TREND[0], 1: TREND[1]}.get(sign, 1.0)))
         if not name.endswith("log_lengthscale"):
-            return torch.full_like(value, math.log(OTHER[sign > 0]))
+            return np.full_like(value, math.log(OTHER[sign > 0]))
         whole = value.shape[1] == self.spread.shape[1]
-        spread = self.spread if whole else self.spread.mean(1, keepdim=True).expand_as(value)
+        spread = self.spread if whole else np.broadcast_to(self.spread.mean(1, keepdims=True), value.shape)
         return spread + math.log({-1: LENGTHSCALE[0], 1: LENGTHSCALE[1]}.get(sign, lengthscale))
 
-    def prior(self, z: torch.Tensor, which: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def prior(self, z: np.ndarray, which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Minus the logarithm of a wide log-normal density of the lengthscales, and its gradient.
 
         It decides where the values say nothing: many inputs and few points.
         """
-        gradient = torch.zeros_like(z)
+        gradient = np.zeros_like(z)
         first = 0
         for name in self.kernel:
             width = self.width(name)
@@ -124,27 +139,24 @@ class Space(Batched):
                 offset = z[:, first : first + width] - self.around(name, lengthscale=LIKELY[0])[which]
                 gradient[:, first : first + width] = offset / LIKELY[1] ** 2
             first += width
-        return 0.5 * LIKELY[1] ** 2 * gradient.square().sum(1), gradient
+        return 0.5 * LIKELY[1] ** 2 * (gradient * gradient).sum(1), gradient
 
     @property
-    def diagonal(self) -> torch.Tensor:
+    def diagonal(self) -> np.ndarray:
         """Which of the learnt entries of the factor are on its diagonal."""
         return self._entries()[2]
 
-    def _entries(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def _entries(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Rows and columns of the learnt entries of the factor, and which are on its diagonal."""
-        tasks, device = self.fixed.factor.shape[1], self.fixed.factor.device
-        row, column = torch.tril_indices(tasks, tasks, device=device)[:, 1:]
+        row, column = (of[1:] for of in np.tril_indices(self.fixed.factor.shape[1]))
         return row, column, row == column
 
-    def _step(self, entries: torch.Tensor) -> torch.Tensor:
+    def _step(self, entries: np.ndarray) -> np.ndarray:
         row, column, diagonal = self._entries()
-        tasks = self.fixed.factor.shape[1]
-        values = torch.where(diagonal, torch.where(diagonal, entries, 0.0).exp(), entries)
-        place = torch.cat([row.new_zeros(1), row * tasks + column])
-        flat = entries.new_zeros(len(entries), tasks * tasks)
-        flat = flat.index_copy(1, place, torch.cat([torch.ones_like(entries[:, :1]), values], 1))
-        return flat.reshape(-1, tasks, tasks)
+        step = np.zeros((len(entries), *self.fixed.factor.shape[1:]))
+        step[:, 0, 0] = 1.0
+        step[:, row, column] = np.where(diagonal, np.exp(np.where(diagonal, entries, 0.0)), entries)
+        return step
 
 
 @dataclass(frozen=True)
@@ -165,21 +177,24 @@ class Covariance:
     operator: int = 1
     trend: bool = False
 
-    def defaults(self, dim: int) -> dict[str, torch.Tensor]:
+    def defaults(self, dim: int) -> dict[str, np.ndarray]:
         """Parameters to start from, without axes of repetitions."""
-        trend = {"log_trend": torch.zeros(1, dtype=torch.float64)} if self.trend else {}
+        trend = {"log_trend": np.zeros(1)} if self.trend else {}
         return self.kernel.defaults(dim) | trend
 
-    def between(self, params, x, y, lx, ly) -> torch.Tensor:
+    def between(self, params, x, y, lx, ly) -> np.ndarray:
         """The scalar Stein kernel at all pairs, ``(R, n, m)``."""
-        own = {name: value for name, value in params.items() if name != "log_trend"}
-        scalar = (self.kernel.stein if self.operator == 1 else self.kernel.stein2)(own, x, y, lx, ly)
-        if not self.trend:
-            return scalar
-        left, right = torch.cat([lx, 1 + x * lx], -1), torch.cat([ly, 1 + y * ly], -1)
-        return torch.baddbmm(scalar, left * params["log_trend"].exp()[:, None], right.mT)
+        scalar = (self.kernel.stein if self.operator == 1 else self.kernel.stein2)(self._own(params), x, y, lx, ly)
+        if self.trend:
+            left, right = _additive(x, lx), _additive(y, ly)
+            scalar += (left * np.exp(params["log_trend"])[:, None]) @ right.mT
+        return scalar
 
-    def gram(self, data: Stacked, hyper: Hyper) -> tuple[torch.Tensor, torch.Tensor]:
+    def _own(self, params):
+        """The kernel's parameters."""
+        return {name: value for name, value in params.items() if name != "log_trend"}
+
+    def gram(self, data: Stacked, hyper: Hyper) -> tuple[np.ndarray, np.ndarray]:
         """``B[t_i, t_j] k0(x_i, x_j)`` of all rows, ``(R, M, M)``, and its mean diagonal ``(R,)``.
 
         Only the scores of a point's own target enter: the functions ``K0(., x_tj) e_t``, one for each value, span the
@@ -189,15 +204,51 @@ class Covariance:
             Sun, Barp and Briol, special cases I and II, and Theorem 4.1.
         """
         matrix = self.between(hyper.kernel, data.x, data.x, data.scores, data.scores)
-        if data.member.shape[1] > 1:
-            rows = data.member @ hyper.factor
-            matrix = matrix * (rows @ rows.mT)
-        return matrix, matrix.diagonal(dim1=-2, dim2=-1).mean(-1)
+        relation = _relation(data, hyper)
+        matrix = matrix if relation is None else matrix * relation
+        return matrix, diagonal(matrix).mean(-1)
+
+    def with_slopes(self, data: Stacked, hyper: Hyper):
+        """As ``gram``, and a function of weights ``(R, M, M)``, which are symmetric, and derivatives in the nugget.
+
+        It returns the derivatives of the sum over pairs of the weight times the matrix, and passes on the others.
+        """
+        scalar, of_kernel = self.kernel.with_slopes(self._own(hyper.kernel), data.x, data.scores, self.operator)
+        columns, scale = _additive(data.x, data.scores), np.exp(hyper.kernel.get("log_trend", -np.inf))
+        if self.trend:
+            scalar = scalar + (columns * scale[:, None]) @ columns.mT
+        relation = _relation(data, hyper)
+        matrix = scalar if relation is None else scalar * relation
+
+        def pull(weight: np.ndarray, of_nugget: np.ndarray) -> Hyper:
+            factor = np.zeros_like(hyper.factor)
+            if relation is not None:
+                factor = 2 * data.member.T @ ((weight * scalar) @ (data.member @ hyper.factor))
+                weight = weight * relation
+            kernel = of_kernel(weight)
+            if self.trend:
+                kernel["log_trend"] = scale * (columns * (weight @ columns)).sum((1, 2))[:, None]
+            return Hyper(kernel, of_nugget, factor)
+
+        return matrix, diagonal(matrix).mean(-1), pull
+
+
+def _relation(data: Stacked, hyper: Hyper) -> np.ndarray | None:
+    """``B[t_i, t_j]`` of all rows; None of a single task."""
+    if data.member.shape[1] == 1:
+        return None
+    rows = data.member @ hyper.factor
+    return rows @ rows.mT
+
+
+def _additive(x: np.ndarray, scores: np.ndarray) -> np.ndarray:
+    """Images of constants and of ``x_j`` under either operator."""
+    return np.concatenate([scores, 1 + x * scores], axis=-1)
 
 
 def restricted(
-    matrix: torch.Tensor, y: torch.Tensor, member: torch.Tensor, slopes: bool = True
-) -> tuple[torch.Tensor, torch.Tensor | None]:
+    matrix: np.ndarray, y: np.ndarray, member: np.ndarray, slopes: bool = True
+) -> tuple[np.ndarray, np.ndarray | None]:
     """Negative log restricted likelihood of ``y = H beta + error``, summed over the columns ``y`` of ``Y``.
 
     Errors have covariance ``sigma^2 M``; ``beta`` and ``sigma`` are profiled out, column by column.
@@ -214,28 +265,26 @@ def restricted(
     References:
         Harville, "Maximum likelihood approaches to variance component estimation and to related problems", 1977.
     """
-    factor, failed = torch.linalg.cholesky_ex(matrix)
-    eye = torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
-    factor = torch.where((failed > 0)[:, None, None], eye, factor)
+    factor, failed = cholesky(matrix)
     columns, (rows, constants) = y.shape[2], member.shape
-    half = torch.linalg.solve_triangular(factor, torch.cat([member.expand(len(y), -1, -1), y], 2), upper=False)
-    design, half = half.split([constants, columns], 2)
-    small = torch.linalg.cholesky_ex(design.mT @ design).L
-    unit = torch.linalg.solve_triangular(small, design.mT, upper=False)  # orthonormal rows
-    half = half - times(unit.mT, times(unit, half))
-    amplitude = (half.square().sum(1) / (rows - constants)).clamp(min=1e-280)
-    value = 0.5 * (rows - constants) * amplitude.log().sum(1)
+    half = solve_lower(factor, np.concatenate([np.broadcast_to(member, (len(y), *member.shape)), y], axis=2))
+    design, half = half[:, :, :constants], half[:, :, constants:]
+    small, _ = cholesky(design.mT @ design)
+    unit = solve_lower(small, design.mT)  # orthonormal rows
+    half = half - unit.mT @ (unit @ half)
+    amplitude = np.maximum((half * half).sum(1) / (rows - constants), 1e-280)
+    value = 0.5 * (rows - constants) * np.log(amplitude).sum(1)
     value = value + columns * (_log_diagonal(factor) + _log_diagonal(small))
-    value = torch.where((failed > 0) | ~value.isfinite(), torch.inf, value)
+    value = np.where(failed | ~np.isfinite(value), np.inf, value)
     if not slopes:
         return value, None
-    thin = torch.cat([columns**0.5 * unit.mT, half / amplitude.sqrt()[:, None]], 2)
-    thin = torch.linalg.solve_triangular(factor.mT, thin, upper=True)
-    return value, torch.baddbmm(torch.cholesky_inverse(factor), thin, thin.mT, beta=columns / 2, alpha=-0.5)
+    thin = np.concatenate([columns**0.5 * unit.mT, half / np.sqrt(amplitude)[:, None]], axis=2)
+    thin = solve_lower(factor, thin, transposed=True)
+    return value, columns / 2 * inverse(factor) - 0.5 * (thin @ thin.mT)
 
 
-def objective(covariance: Covariance, data: Stacked, space: Space, origin: torch.Tensor) -> Callable:
-    """``(z (A, p), which (A,), slopes=True) -> (value (A,), gradient (A, p))``; autodiff through the kernel alone.
+def objective(covariance: Covariance, data: Stacked, space: Space, origin: np.ndarray) -> Callable:
+    """``(z (A, p), which (A,), slopes=True) -> (value (A,), gradient (A, p))``.
 
     Args:
         covariance: kernel and operator.
@@ -245,43 +294,46 @@ def objective(covariance: Covariance, data: Stacked, space: Space, origin: torch
     """
 
     def part(z, which, slopes):
-        here = data.pick(origin[which])
-        value, gradient = space.prior(z.detach(), which)
-        z = z.detach().requires_grad_(slopes)
-        with torch.set_grad_enabled(slopes):
-            hyper = space.unpack(z, which)
-            matrix, level = covariance.gram(here, hyper)
-            shift = hyper.nugget * level
-        noisy = shifted(matrix.detach(), shift.detach()[:, None] + here.ridge)
+        here, hyper = data.pick(origin[which]), space.unpack(z, which)
+        value, gradient = space.prior(z, which)
+        matrix, level, *pull = (covariance.with_slopes if slopes else covariance.gram)(here, hyper)
+        noisy = shifted(matrix, (hyper.nugget * level)[:, None] + here.ridge)
         likelihood, slope = restricted(noisy, here.y, here.member, slopes)
         if slope is not None:
-            trace = slope.diagonal(dim1=-2, dim2=-1).sum(-1)
-            gradient = gradient + pulled_back(z, (matrix, slope), (shift, trace))
+            trace = diagonal(slope).sum(-1)
+            slope = shifted(slope, (hyper.nugget * trace / here.rows)[:, None])  # the noise grows with the kernel
+            gradient = gradient + space.pulled_back(hyper, which, pull[0](slope, level * trace))
         return value + likelihood, gradient
 
     def evaluate(z, which, slopes=True):
-        parts = zip(z.split(_at_once(data)), which.split(_at_once(data)), strict=True)
-        values, gradients = zip(*(part(*piece, slopes) for piece in parts), strict=True)
-        return torch.cat(values), torch.cat(gradients)
+        with np.errstate(all="ignore"):  # far out: the value is infinite, and the step will be shortened
+            steps = range(0, len(z), _at_once(data))
+            parts = [part(z[i : i + _at_once(data)], which[i : i + _at_once(data)], slopes) for i in steps]
+        values, gradients = zip(*parts, strict=True)
+        return np.concatenate(values), np.concatenate(gradients)
 
     return evaluate
 
 
-def pieces(data: Stacked) -> Iterator[tuple[torch.Tensor, Stacked]]:
+def pieces(data: Stacked) -> Iterator[tuple[np.ndarray, Stacked]]:
     """Repetitions to work on at a time: which, and their data."""
-    for which in torch.arange(data.repetitions, device=data.y.device).split(_at_once(data)):
+    for first in range(0, data.repetitions, _at_once(data)):
+        which = np.arange(first, min(first + _at_once(data), data.repetitions))
         yield which, data.pick(which)
 
 
 def _at_once(data):
-    return max(1, CHUNK.get(data.y.device.type, CHUNK_ELSEWHERE) // data.rows**2)
+    return max(1, CHUNK // data.rows**2)
 
 
-def shifted(matrix: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
+def shifted(matrix: np.ndarray, noise: np.ndarray) -> np.ndarray:
     """``matrix + diag(noise)``, for matrices ``(R, M, M)`` and variances ``(R, M)`` or ``(R, 1)``."""
-    return matrix + torch.diag_embed(noise.expand(-1, matrix.shape[-1]))
+    matrix = matrix.copy()
+    rows = np.arange(matrix.shape[-1])
+    matrix[:, rows, rows] += noise
+    return matrix
 
 
 def _log_diagonal(factor):
     """Half the log determinant of ``factor factor'``."""
-    return factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+    return np.log(diagonal(factor)).sum(-1)

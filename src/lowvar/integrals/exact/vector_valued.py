@@ -5,7 +5,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import torch
 
 from lowvar.errors import UserError
 from lowvar.integrals.base import IntegralProperties, Integrals, Integrator, Samples, joined_tasks
@@ -14,7 +13,7 @@ from lowvar.integrals.exact.kernel_fit import KernelFit, fit, learn, search, spa
 from lowvar.integrals.exact.reml import Hyper, Space, pieces
 from lowvar.integrals.exact.settings import FitSettings, check_memory, check_sizes, relation
 from lowvar.integrals.kernels import Kernel
-from lowvar.integrals.stacked import stack
+from lowvar.integrals.stacked import cholesky, diagonal, replaced, stack
 
 NOISE = 1e-6  # a smaller nugget is none, and then B makes no difference to the estimates
 COLUMNS = 20  # with more tasks lengthscales are learnt from some of them
@@ -121,7 +120,7 @@ def same_points(samples: Samples, chosen: FitSettings, B: np.ndarray | None) -> 
         B: ``(T, T)``, of the values; None is learnt.
     """
     data = stack(samples, chosen.standardise, shared=True)
-    one = torch.ones_like(data.y[:, :1, :1])
+    one = np.ones_like(data.y[:, :1, :1])
     space = space_of(data, chosen, one, False)
     hyper, ended = learn(chosen.covariance, data.columns(COLUMNS), space, chosen.steps)
     results = []
@@ -138,40 +137,39 @@ def same_points(samples: Samples, chosen: FitSettings, B: np.ndarray | None) -> 
         learnt, steps = _refined(spectrum, level, rest, chosen.steps)
         results.append((learnt, level, steps, solve_shared(spectrum, *matrices(learnt, level))))
     hypers, levels, steps, fits = zip(*results, strict=True)
-    levels, constants = torch.cat(levels), Fit.joined(fits)
+    levels, constants = np.concatenate(levels), Fit.joined(fits)
     hyper = replace(Hyper.joined(hypers), kernel=hyper.kernel)
-    ended = replace(ended, steps=ended.steps + torch.cat(steps))
+    ended = replace(ended, steps=ended.steps + np.concatenate(steps))
 
-    def coefficients(task: int) -> torch.Tensor:
+    def coefficients(task: int) -> np.ndarray:
         relation = (hyper.factor @ hyper.factor[:, task, :, None])[:, None, :, 0]  # B[task], (R, 1, T)
         return (constants.weights * relation).sum(2)
 
-    amplitude = (constants.amplitude * levels).sqrt()[:, None, None]
+    amplitude = np.sqrt(constants.amplitude * levels)[:, None, None]
     found = KernelFit(data, chosen.covariance, space, hyper, levels, ended, constants)
     return found.report(amplitude, coefficients)
 
 
-def _closed_form(data: Spectrum, shift: torch.Tensor) -> torch.Tensor:
+def _closed_form(data: Spectrum, shift: np.ndarray) -> np.ndarray:
     """A root of the best ``B``, if the noise is alike, with a mean diagonal of one."""
     variance, h = (data.S + shift[:, None])[:, :, None], data.h[:, :, None]
     left = data.y - h * ((h * data.y / variance).sum(1) / (h * h / variance).sum(1))[:, None]
     best = left.mT @ (left / variance)
-    level = best.diagonal(dim1=-2, dim2=-1).mean(-1)[:, None, None]
-    eye = torch.eye(best.shape[1], dtype=best.dtype, device=best.device)
-    return torch.linalg.cholesky_ex(torch.where(level > 0, best / level.clamp(min=1e-280), eye) + 1e-12 * eye).L
+    level, eye = diagonal(best).mean(-1)[:, None, None], np.eye(best.shape[1])
+    return cholesky(np.where(level > 0, best / np.maximum(level, 1e-280), eye) + 1e-12 * eye)[0]
 
 
-def _refined(data: Spectrum, level: torch.Tensor, space: Space, steps: int) -> tuple[Hyper, torch.Tensor]:
+def _refined(data: Spectrum, level: np.ndarray, space: Space, steps: int) -> tuple[Hyper, np.ndarray]:
     """``B`` and the nugget by REML in the eigenvectors, and the evaluations that it took."""
-    hyper, taken = space.fixed, torch.zeros(len(level), dtype=torch.long, device=level.device)
-    noisy = torch.nonzero(hyper.nugget > NOISE)[:, 0]
+    hyper, taken = space.fixed, np.zeros(len(level), int)
+    noisy = np.flatnonzero(hyper.nugget > NOISE)
     if len(noisy) and (space.nugget or space.factor):
 
         def function_of(here, which):
             return shared_objective(data.pick(noisy[which]), here, level[noisy[which]])
 
         here, ended = search(function_of, space.pick(noisy), data.y.shape[1], steps)
-        hyper, taken = hyper.put(noisy, here.fixed), taken.index_copy(0, noisy, ended.steps)
+        hyper, taken = hyper.put(noisy, here.fixed), replaced(taken, noisy, ended.steps)
     return hyper, taken
 
 

@@ -2,36 +2,72 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-import torch
+import numpy as np
+from array_api_compat import array_namespace, device
 
-Params = Mapping[str, torch.Tensor]
+Array = Any  # of NumPy or PyTorch
+Params = Mapping[str, Array]
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel ``k(x, y)`` on R^d and its Stein kernels. All functions are differentiable in ``params``.
+    """A kernel ``k(x, y)`` on R^d and its Stein kernels. All functions are analytic in ``params``.
 
-    ``params`` are logarithms of positive parameters, tensors ``(p,)`` by name, or with leading axes ``(..., p)`` that
-    broadcast against those of the points. Points ``x (..., n, d)`` and ``y (..., m, d)``, scores ``lx``, ``ly`` alike.
+    ``params`` are logarithms of positive parameters, arrays ``(p,)`` by name, or with leading axes ``(..., p)`` that
+    broadcast against those of the points. Points ``x (..., n, d)`` and ``y (..., m, d)``, scores ``lx``, ``ly`` alike;
+    all of NumPy or all of PyTorch.
 
     Attributes:
         name: as in the registry.
-        defaults: ``d -> params``, without leading axes, to start a search from.
+        defaults: ``d -> params``, without leading axes, to start a search from: arrays of NumPy.
         stein: ``(params, x, y, lx, ly) -> (..., n, m)``, of the first-order Langevin operator ``div u + u . l``.
         stein2: as ``stein``, of the second-order operator ``Lap u + grad u . l``.
+        vjp: ``(params, x, lx, order) -> (matrix, pull)``: ``stein(params, x, x, lx, lx)`` (or ``stein2``) and
+            a function of a symmetric ``weight (..., n, n)``: derivatives by name, ``(..., p)``, of ``weight`` times the
+            matrix, added up over all pairs, in those parameters of which the kernel knows them. If not given, none.
 
     References:
         Sun, Barp and Briol, eq. (3), Appendix D.1, Theorem C.1.
     """
 
     name: str
-    defaults: Callable[[int], dict[str, torch.Tensor]]
-    stein: Callable[[Params, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
-    stein2: Callable[[Params, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+    defaults: Callable[[int], dict[str, Array]]
+    stein: Callable[[Params, Array, Array, Array, Array], Array]
+    stein2: Callable[[Params, Array, Array, Array, Array], Array]
+    vjp: Callable[[Params, Array, Array, int], tuple[Array, Callable[[Array], dict[str, Array]]]] | None = None
+
+    def with_slopes(self, params: Params, x: Array, lx: Array, order: int = 1):
+        """As ``vjp``, in all parameters: in others than the kernel knows by ``complex_slope``."""
+        stein = self.stein if order == 1 else self.stein2
+        matrix, known = self.vjp(params, x, lx, order) if self.vjp else (stein(params, x, x, lx, lx), lambda weight: {})
+
+        def pull(weight: Array) -> dict[str, Array]:
+            found = known(weight)
+            for name in params.keys() - found.keys():
+                found[name] = complex_slope(lambda of: (weight * stein(of, x, x, lx, lx)).sum((-2, -1)), params, name)
+            return found
+
+        return matrix, pull
 
 
-def bilinear(left: Sequence[torch.Tensor | float], right: Sequence[torch.Tensor | float]) -> torch.Tensor:
+STEP = 1e-100  # of a parameter, along the imaginary axis: its square is nothing
+
+
+def complex_slope(function: Callable[[Params], Array], params: Params, name: str) -> Array:
+    """Derivatives ``(..., p)`` of a function ``(...)`` that is analytic, in a parameter, exact up to rounding.
+
+    References:
+        Squire and Trapp, "Using complex variables to estimate derivatives of real functions", 1998.
+    """
+    value = params[name]
+    xp = array_namespace(value)
+    steps = 1j * STEP * xp.eye(value.shape[-1], dtype=value.dtype)
+    return xp.stack([xp.imag(function({**params, name: value + step})) / STEP for step in steps], axis=-1)
+
+
+def bilinear(left: Sequence[Array | float], right: Sequence[Array | float]) -> Array:
     """``sum_i left_i right_i'`` as one matrix product.
 
     Args:
@@ -44,29 +80,26 @@ def bilinear(left: Sequence[torch.Tensor | float], right: Sequence[torch.Tensor 
     return _columns(left) @ _columns(right).mT
 
 
-def inner(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+def inner(x: Array, y: Array) -> Array:
     """``(..., n, 1)``: the inner product of each row of ``x (..., n, d)`` with the same row of ``y``."""
-    return (x * y).sum(-1, keepdim=True)
+    return (x * y).sum(-1)[..., None]
 
 
-def _columns(blocks: Sequence[torch.Tensor | float]) -> torch.Tensor:
+def _columns(blocks: Sequence[Array | float]) -> Array:
     """The blocks side by side, ``(..., n, sum c_i)``."""
-    tensors = [block for block in blocks if isinstance(block, torch.Tensor)]
-    shape = torch.broadcast_shapes(*(block.shape[:-1] for block in tensors))
-    whole = [block if isinstance(block, torch.Tensor) else tensors[0].new_full((1,), block) for block in blocks]
-    return torch.cat([block.expand(*shape, block.shape[-1]) for block in whole], -1)
+    arrays = [block for block in blocks if not isinstance(block, (int, float))]
+    xp, dtype, where = array_namespace(*arrays), arrays[0].dtype, device(arrays[0])
+    shape = np.broadcast_shapes(*(block.shape[:-1] for block in arrays))
+    whole = [
+        xp.full((1,), block, dtype=dtype, device=where) if isinstance(block, (int, float)) else block
+        for block in blocks
+    ]
+    return xp.concat([xp.broadcast_to(block, (*shape, block.shape[-1])) for block in whole], axis=-1)
 
 
 def separable_stein(
-    kernel: Kernel,
-    params: Params,
-    B: torch.Tensor,
-    x: torch.Tensor,
-    y: torch.Tensor,
-    lx: torch.Tensor,
-    ly: torch.Tensor,
-    order: int = 1,
-) -> torch.Tensor:
+    kernel: Kernel, params: Params, B: Array, x: Array, y: Array, lx: Array, ly: Array, order: int = 1
+) -> Array:
     """The Stein kernel of ``K = B k`` (special case I): ``B_tt'`` times the scalar one of scores ``l_t``, ``l_t'``.
 
     ``B_tt'`` multiplies the whole sum; the paper's display of special case I has no bracket that says so. Where all
@@ -89,12 +122,14 @@ def separable_stein(
         Sun, Barp and Briol, section 3 and Appendix C.1.
     """
     (n, tasks, dim), m = lx.shape[-3:], ly.shape[-3]
+    xp = array_namespace(x)
 
     def rows(points, scores):
         """Each point once for each target."""
-        repeated = points[..., None, :].expand(*points.shape[:-1], tasks, dim)
-        return repeated.flatten(-3, -2), scores.flatten(-3, -2)
+        each = xp.broadcast_to(points[..., None, :], (*points.shape[:-1], tasks, dim))
+        return (of.reshape(*of.shape[:-3], -1, dim) for of in (each, scores))
 
     (x, lx), (y, ly) = rows(x, lx), rows(y, ly)
     scalar = (kernel.stein if order == 1 else kernel.stein2)(params, x, y, lx, ly)
-    return B[..., None, None, :, :] * scalar.unflatten(-1, (m, tasks)).unflatten(-3, (n, tasks)).transpose(-3, -2)
+    by_target = scalar.reshape(*scalar.shape[:-2], n, tasks, m, tasks)
+    return B[..., None, None, :, :] * xp.moveaxis(by_target, -3, -2)

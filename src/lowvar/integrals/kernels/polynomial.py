@@ -2,10 +2,8 @@
 
 import math
 
-import torch
-
 from lowvar.errors import positive, whole
-from lowvar.integrals.kernels.interface import Kernel, inner
+from lowvar.integrals.kernels.interface import Array, Kernel, inner
 
 
 def polynomial(degree: int = 2, offset: float = 1.0) -> Kernel:
@@ -24,10 +22,10 @@ def polynomial(degree: int = 2, offset: float = 1.0) -> Kernel:
     whole("degree", degree, 1)
     positive("offset", offset, or_zero=True)
 
-    def power(argument: torch.Tensor, order: int) -> torch.Tensor:
+    def power(argument: Array, order: int) -> Array:
         """The derivative of ``t^degree``."""
         if order > degree:
-            return torch.zeros_like(argument)
+            return 0 * argument
         return math.perm(degree, order) * argument ** (degree - order)
 
     def stein(params, x, y, lx, ly):

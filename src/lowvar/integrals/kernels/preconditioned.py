@@ -2,11 +2,12 @@
 
 import math
 
-import torch
+import numpy as np
+from array_api_compat import array_namespace
 
 from lowvar.errors import positive
-from lowvar.integrals.kernels.interface import Kernel, inner
-from lowvar.integrals.kernels.squared_exponential import second_order, squared_exponential
+from lowvar.integrals.kernels.interface import Array, Kernel, inner
+from lowvar.integrals.kernels.squared_exponential import second_order, squared_exponential, vjp
 
 
 def preconditioned(alpha: float | None = 0.1, ard: bool = True) -> Kernel:
@@ -31,9 +32,11 @@ def preconditioned(alpha: float | None = 0.1, ard: bool = True) -> Kernel:
         positive("alpha", alpha)
     base = squared_exponential(ard)
 
-    def strength(params, x) -> torch.Tensor:
+    def strength(params, x) -> Array | float:
         """``alpha``, ``(..., 1, 1)``."""
-        return x.new_full((1, 1), alpha) if alpha is not None else params["log_alpha"].exp().unsqueeze(-2)
+        if alpha is not None:
+            return alpha
+        return array_namespace(x).exp(params["log_alpha"])[..., None, :]
 
     def weight(params, x):
         """``w (..., n, 1)`` and ``grad log w (..., n, d)``."""
@@ -41,20 +44,32 @@ def preconditioned(alpha: float | None = 0.1, ard: bool = True) -> Kernel:
         w = 1 / (1 + rate * inner(x, x))
         return w, -2 * rate * w * x
 
-    def defaults(dim: int) -> dict[str, torch.Tensor]:
-        learnt = {} if alpha is not None else {"log_alpha": torch.full((1,), math.log(0.1), dtype=torch.float64)}
+    def defaults(dim: int) -> dict[str, Array]:
+        learnt = {} if alpha is not None else {"log_alpha": np.full(1, math.log(0.1))}
         return base.defaults(dim) | learnt
 
     def stein(params, x, y, lx, ly):
         (wx, bx), (wy, by) = weight(params, x), weight(params, y)
         return wx * wy.mT * base.stein(params, x, y, lx + bx, ly + by)
 
-    def stein2(params, x, y, lx, ly):
-        (wx, bx), (wy, by) = weight(params, x), weight(params, y)
-        ex, ey = (
-            2 * inner(b, b) - 2 * points.shape[-1] * strength(params, points) * w + inner(score, b)  # (Lap w) / w + ..
-            for b, w, points, score in ((bx, wx, x, lx), (by, wy, y, ly))
-        )
-        return wx * wy.mT * second_order(params, x, y, lx + 2 * bx, ly + 2 * by, ex, ey)
+    def second(params, x, lx):
+        """``w``, the drift, and ``e``."""
+        w, b = weight(params, x)
+        e = 2 * inner(b, b) - 2 * x.shape[-1] * strength(params, x) * w + inner(lx, b)  # (Lap w) / w + l . grad log w
+        return w, lx + 2 * b, e
 
-    return Kernel("preconditioned", defaults, stein, stein2)
+    def stein2(params, x, y, lx, ly):
+        (wx, ax, ex), (wy, ay, ey) = second(params, x, lx), second(params, y, ly)
+        return wx * wy.mT * second_order(params, x, y, ax, ay, ex, ey)
+
+    def of_lengthscales(params, x, lx, order):
+        if order == 1:
+            w, b = weight(params, x)
+            drift, e = lx + b, 0.0
+        else:
+            w, drift, e = second(params, x, lx)
+        pairs = w * w.mT
+        matrix, pull = vjp(params, x, drift, order, e)
+        return pairs * matrix, lambda of_pairs: pull(pairs * of_pairs)
+
+    return Kernel("preconditioned", defaults, stein, stein2, of_lengthscales)

@@ -94,14 +94,13 @@ def stein_kernels(points: int = 61, reach: float = 3.0):
         Sun, Barp and Briol, Appendix E.1, Figure 3.
     """
     import pandas as pd
-    import torch
 
     from lowvar.integrals.kernels import kernel, separable_stein
 
-    grid = torch.linspace(-reach, reach, points, dtype=torch.float64)
+    grid = np.linspace(-reach, reach, points)
     x = grid[:, None]
-    scores = torch.stack([-(x - mean) / variance for mean, variance in _TASKS], dim=1)  # (n, T, 1)
-    relation = torch.tensor(_B, dtype=torch.float64)
+    scores = np.stack([-(x - mean) / variance for mean, variance in _TASKS], axis=1)  # (n, T, 1)
+    relation = np.asarray(_B, float)
     kinds = {
         "squared exponential": kernel("squared_exponential", ard=False),
         "polynomial, degree 1": kernel("polynomial", degree=1),
@@ -110,10 +109,8 @@ def stein_kernels(points: int = 61, reach: float = 3.0):
     out = []
     for label, chosen in kinds.items():
         values = separable_stein(chosen, chosen.defaults(1), relation, x, x, scores, scores).sum((-2, -1))
-        at, other = np.meshgrid(grid.numpy(), grid.numpy(), indexing="ij")
-        out.append(
-            pd.DataFrame({"kernel": label, "x": at.ravel(), "y": other.ravel(), "value": values.numpy().ravel()})
-        )
+        at, other = np.meshgrid(grid, grid, indexing="ij")
+        out.append(pd.DataFrame({"kernel": label, "x": at.ravel(), "y": other.ravel(), "value": values.ravel()}))
     return pd.concat(out, ignore_index=True)
 
 
