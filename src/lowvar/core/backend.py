@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from lowvar.errors import UserError, check_known
 
 BACKENDS = ("jax", "torch")
+HOST = "numpy"  # has what searches that a function of Python drives need, and neither derivatives nor loops
 
 
 class Backend(Protocol):
@@ -145,7 +146,7 @@ def get(name: str) -> Backend:
         UserError: the name is unknown, or the library is not installed, or it is a version that lacks what is used
             here: programs in PyTorch are traced by parts of it that are not public.
     """
-    check_known("backend", name, BACKENDS)
+    check_known("backend", name, (*BACKENDS, HOST))
     try:
         return importlib.import_module(f"lowvar.core.{name}").BACKEND
     except ImportError as error:

@@ -217,7 +217,9 @@ def number(value: Any) -> float:
     Raises:
         Unusable: it is anything else.
     """
-    array = to_host(float(value) if isinstance(value, Real) else value)
+    if isinstance(value, Real):
+        return float(value)
+    array = to_host(value)
     if array.shape != () or array.dtype.kind not in "biuf":
         raise Unusable(f"returned {_described(value, array)}: it must return one number")
     return float(array)

@@ -155,7 +155,7 @@ def minimize(
     workers: int = 1,
     population: int | None = None,
     target: float | None = None,
-    backend: str = "jax",
+    backend: str | None = None,
     errors: Errors = "raise",
     progress: bool | None = None,
     callback: Callable[[Generation], Any] | None = None,
@@ -206,7 +206,8 @@ def minimize(
         workers: processes that share the points of a generation, for an ``f`` of one point.
         population: points of a generation; the method's default if not given.
         target: a value to stop at.
-        backend: backend of the search, ``"jax"`` or ``"torch"``; both give the same result.
+        backend: backend of the search, ``"numpy"``, ``"jax"`` or ``"torch"``; all give the same result up to rounding.
+            If not given, NumPy for lowvar's own searches, which compiles nothing, and else one that the search has.
         errors: action if ``f`` raises or returns no finite value: ``"raise"`` a ``UserError``, or ``"mark"`` the point
             as a failure, which counts as the worst of its generation, and continue.
         progress: whether to show a progress bar; by default on a terminal only.

@@ -3,21 +3,17 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any, Literal, NamedTuple, get_args
 
-import array_api_compat.numpy
 import numpy as np
 
+from lowvar.core import backend as backends
 from lowvar.core.backend import Backend
 from lowvar.errors import UserError, check_known, whole
 
 Kind = Literal["real", "binary", "categorical"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-# NumPy as the backend of a ledger and of checks of values on the host
-HOST: Any = SimpleNamespace(
-    xp=array_api_compat.numpy, asarray=lambda array, like=None: np.asarray(array), take=lambda rows, index: rows[index]
-)
+HOST: Backend = backends.get(backends.HOST)  # of a ledger and of checks of values on the host
 
 
 @dataclass(frozen=True)

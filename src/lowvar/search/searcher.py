@@ -44,7 +44,7 @@ class Searcher:
         dim: coordinates of a point, needed where ``x0`` is None.
         choices: number of choices of each coordinate of a categorical point, needed where ``x0`` is None.
         population: points of a generation; the method's default if not given.
-        backend: ``"jax"`` or ``"torch"``; both draw the same points.
+        backend: ``"numpy"``, ``"jax"`` or ``"torch"``, as for ``minimize``.
         bounds: bounds of a real search, as for ``minimize``; ``ask`` returns only points within them.
         noisy: whether repeated evaluations of a point differ; ``"auto"`` depends on it.
         integers: coordinates of a real search that are whole numbers, as for ``minimize``.
@@ -79,7 +79,7 @@ class Searcher:
         dim: int | None = None,
         choices: int | None = None,
         population: int | None = None,
-        backend: str = "jax",
+        backend: str | None = None,
         bounds: Any = None,
         noisy: bool = False,
         integers: Any = None,
@@ -95,6 +95,8 @@ class Searcher:
         if bounds is not None and domain != "real":
             raise UserError(f"bounds: only a real search takes bounds, not a {domain} one")
         self._box = None if bounds is None else Box(bounds, self.domain.dim, width, self.integers)
+        known = SEARCH.about(chosen).backends
+        backend = backend or (backends.HOST if backends.HOST in known else known[0])
         self._search = make_search(
             chosen, backends.get(backend), self.domain, self._box.outside(start) if self._box else start, width,
             seed, {"population": population, **options},

@@ -205,6 +205,15 @@ class SearchContract:
         for what in ("all NaN", "all inf", "all equal"):
             np.testing.assert_allclose(after[what][1], search_of(name).mean(before), atol=1e-15)
             assert_close(after[what][2], search_of(name).spread(before), 1e-12)
+        if backends.HOST in supported(name):
+            solver, (before, noise, points) = (
+                search_of(name, backends.HOST),
+                jax.tree.map(np.asarray, (before, noise, points)),
+            )
+            for what, found in cases.items():
+                with np.errstate(all="ignore"):
+                    state = solver.tell(before, noise, points, found)
+                    assert_close((state, solver.mean(state), solver.spread(state)), after[what], 1e-10)
 
     def test_the_scale_of_values_does_not_matter(self, name):
         """Normalised values: ``f`` and ``5 f + 3`` give one run."""
@@ -212,7 +221,7 @@ class SearchContract:
         found = jnp.asarray(values(name)(points), float)
         assert_close(tell(before, noise, points, found), tell(before, noise, points, 5 * found + 3), 1e-11)
 
-    @pytest.mark.parametrize("backend", ["jax", "torch"])
+    @pytest.mark.parametrize("backend", ["jax", "torch", backends.HOST])
     def test_values_may_be_integers_or_of_another_precision(self, name, backend):
         if backend not in supported(name):
             pytest.skip(f"{label(name)} does not run on {backend}")

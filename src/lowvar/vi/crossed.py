@@ -11,6 +11,7 @@ gives unbiased estimates of the three from mean squares; independent designs giv
 
 import functools
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -62,23 +63,28 @@ def components(estimator, state, params, index, weight, eps, *, all_rows: bool):
         return xp.concat([gradient[block] for block in estimator.problem.blocks])
 
     block = backend.vmap(backend.vmap(single, (None, None, 0)), (0, 0, None))
-    centre = xp.mean(block(index[0], weight[0], eps), axis=(0, 1))  # any fixed vector; this one avoids cancellation
 
     def add(total, chunk):
-        index, weight = chunk
-        size = xp.sum(weight, axis=-1)[:, None]
-        g = block(index, weight, eps) - centre[None, None, :]
-        squares, by_column, row_squares = total
+        index, weight, counts = chunk
+        size = counts * xp.sum(weight, axis=-1)[:, None]
+        centre, squares, by_column, row_squares = total
+        g = block(index, weight, eps)
+        centre = xp.where(counts > 0, centre, xp.mean(g, axis=(0, 1)))
+        g = g - centre[None, None, :]
         row_means = xp.mean(g, axis=1)
         return (
+            centre,
             squares + xp.sum(size[:, :, None] * g * g, axis=(0, 1)),
             by_column + xp.sum(size[:, :, None] * g, axis=0),
             row_squares + xp.sum(size * row_means * row_means, axis=0),
         )
 
-    zero = xp.zeros_like(centre)
-    start = (zero, xp.zeros_like(eps[:, 0, :1] * zero[None, :]), zero)
-    squares, by_column, row_squares = backend.scan_or_loop(add, start, (index, weight))
+    zero = backend.asarray(np.zeros(sum(estimator.problem.blocks.values())), like=eps)
+    start = (zero, zero, xp.zeros_like(eps[:, 0, :1] * zero[None, :]), zero)
+    # the first chunk once more before all others: its mean is any fixed vector that avoids cancellation
+    counts = backend.asarray(np.arange(len(index) + 1) > 0, like=eps)
+    again = (xp.concat([index[:1], index]), xp.concat([weight[:1], weight]), xp.astype(counts, eps.dtype))
+    _, squares, by_column, row_squares = backend.scan_or_loop(add, start, again)
     column_means = by_column / rows
     grand = xp.mean(column_means, axis=0)
     ss_rows = columns * (row_squares - rows * grand**2)
@@ -114,13 +120,9 @@ def designs(
         ``(index (replicates, chunks, cells, rows), weight (the same), eps (replicates, columns, particles,
         noise_dim))``, NumPy arrays.
     """
-    for_rows, for_eps = jax.random.split(key)
     count = problem.N if rows is None else rows
-    if rows is None:
-        order = jax.vmap(lambda key: jax.random.permutation(key, count))
-        index = np.asarray(order(jax.random.split(for_rows, replicates)), np.int32)
-    else:
-        index = np.asarray(jax.random.randint(for_rows, (replicates, count), 0, problem.N, jnp.int32))
+    draw = _drawer(noise, particles, problem.noise_dim, problem.dtype, replicates, columns, problem.N, rows)
+    index, eps = map(np.asarray, draw(key))
     cells = -(-count // cell)
     chunk = int(np.clip(_VALUES // (columns * sum(problem.blocks.values())), 1, _CHUNK))
     chunks = -(-cells // chunk)
@@ -131,8 +133,6 @@ def designs(
     into = np.zeros((replicates, *weight.shape), np.int32)
     into[:, weight] = index
     shape = (replicates, chunks, size, weight.shape[1])
-    keys = jax.random.split(for_eps, replicates * columns)
-    eps = np.asarray(_drawer(noise, particles, problem.noise_dim, problem.dtype)(keys))
     return (
         into.reshape(shape),
         np.broadcast_to(weight, into.shape).reshape(shape).astype(problem.dtype),
@@ -141,13 +141,59 @@ def designs(
 
 
 @functools.lru_cache(maxsize=16)
-def _drawer(noise, particles, dim, dtype):
-    """``keys -> base noise (keys, particles, dim)``, compiled once for all runs."""
+def _drawer(noise, particles, dim, dtype, replicates, columns, N, rows):
+    """``key -> rows (replicates, count), base noise (replicates * columns, particles, dim)``, compiled for all runs."""
     draw = GAUSSIAN[noise](particles).draw
-    return jax.jit(jax.vmap(lambda key: draw(key, dim, dtype)))
+
+    def drawn(key):
+        for_rows, for_eps = jax.random.split(key)
+        if rows is None:
+            order = jax.vmap(lambda key: jax.random.permutation(key, N))(jax.random.split(for_rows, replicates))
+        else:
+            order = jax.random.randint(for_rows, (replicates, rows), 0, N, jnp.int32)
+        eps = jax.vmap(lambda key: draw(key, dim, dtype))(jax.random.split(for_eps, replicates * columns))
+        return order.astype(jnp.int32), eps
+
+    return jax.jit(drawn)
 
 
-def decomposer(estimator, *, all_rows: bool):
+def decomposer(estimators: Mapping[str, Any], *, all_rows: bool):
+    """``({estimator: state}, params, *designs) -> {estimator: (replicates, 3, parameters) NumPy}``.
+
+    Estimators share a program, which evaluates what they have in common once, unless their gradients are so long that
+    a chunk of all of them takes too much memory.
+    """
+    lengths = {name: sum(estimator.problem.blocks.values()) for name, estimator in estimators.items()}
+
+    def decompose(states, params, *design):
+        columns = design[-1].shape[1]
+        fit = columns * sum(lengths.values()) * _CHUNK <= _VALUES
+        found = {}
+        for names in [tuple(lengths)] if fit else [(name,) for name in lengths]:
+            if names not in programs:
+                programs[names] = _decomposer(_joined({name: estimators[name] for name in names}), all_rows)
+            values = programs[names]({name: states[name] for name in names}, params, *design)
+            ends = np.cumsum([lengths[name] for name in names])[:-1]
+            found |= dict(zip(names, np.split(values, ends, axis=-1), strict=True))
+        return found
+
+    programs: dict[tuple[str, ...], Any] = {}
+    return decompose
+
+
+def _joined(estimators):
+    """Estimators as one, whose gradient has the blocks of all of them."""
+    problem = next(iter(estimators.values())).problem
+    blocks = {(name, block): size for name, one in estimators.items() for block, size in one.problem.blocks.items()}
+
+    def estimate(states, params, noise):
+        gradients = {name: one.estimate(states[name], params, noise)[0] for name, one in estimators.items()}
+        return {(name, block): gradients[name][block] for name, block in blocks}, states
+
+    return SimpleNamespace(problem=SimpleNamespace(backend=problem.backend, blocks=blocks), estimate=estimate)
+
+
+def _decomposer(estimator, all_rows: bool):
     """``(state, params, *designs) -> (replicates, 3, parameters)`` NumPy, compiled once if the backend compiles."""
     backend = estimator.problem.backend
 
@@ -313,7 +359,7 @@ def along_run(engine, estimators, *, moments, spec, seed, name, progress=None):
         return designs(engine.problem, replicates=spec.replicates, columns=spec.columns, rows=spec.rows, cell=spec.cell,
                        noise=noise, particles=particles, key=design_key(seed, name, run))  # fmt: skip
 
-    decompose = {name: decomposer(one, all_rows=spec.rows is None) for name, one in estimators.items()}
+    decompose = decomposer(estimators, all_rows=spec.rows is None)
     state, done, tables = engine.init(), 0, []
     for moment in moments:
         state = engine.advance(state, done, moment - done)
@@ -324,8 +370,7 @@ def along_run(engine, estimators, *, moments, spec, seed, name, progress=None):
         for run, (params, states) in enumerate(_each_run(engine, state)):
             for noise, particles in noises:
                 design = drawn(run, noise, particles)
-                values = {name: decompose[name](states[name], params, *design) for name in estimators}
-                rows = samples(engine.problem, values, run)
+                rows = samples(engine.problem, decompose(states, params, *design), run)
                 for position, (key, value) in enumerate({**where, "noise": noise, "particles": particles}.items()):
                     rows.insert(position, key, value)
                 tables.append(rows)

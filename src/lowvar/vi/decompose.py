@@ -4,7 +4,7 @@ import contextlib
 import inspect
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -217,10 +217,7 @@ def decompose(
         target, replicates=replicates, columns=columns, rows=rows, noise=runs.solver.noise, particles=solver.particles,
         key=analysis.design_key(seed, problem.name),
     )  # fmt: skip
-    values = {
-        name: analysis.decomposer(estimator, all_rows=rows is None)(memory[name], guide_params, *design)
-        for name, estimator in measured.items()
-    }
+    values = analysis.decomposer(measured, all_rows=rows is None)(memory, guide_params, *design)
     drawn = analysis.samples(target, values)
     table = analysis.table(drawn, solver.batch_size, problem.N)
     scheme = "" if solver.noise == "iid" else f", {solver.noise} noise of {solver.particles} particles"
@@ -233,12 +230,10 @@ def decompose(
         number = f"{shared} of {number}, which rows share{encoder}"
     title = f"{problem.name} {place} ({size}{number}{kind}, {batch}{scheme})"
     carried = _carried(runs, parts, memory, guide_params, problem)
-    origins = {
-        name: origins[name] for name, estimator in parts.items() if jax.tree.leaves(estimator.init(guide_params))
-    }
+    origins = {name: origins[name] for name in parts if jax.tree.leaves(memory[name])}
     table["memory"] = table["method"].map(lambda name: origins[name][0] if name in origins else "")
     memories = {name: words for name, (_, words) in origins.items()}
-    times = _times(runs, parts, guide_params)
+    times = _times(runs, parts, memory, guide_params)
     worth = analysis.worth(drawn, times, carried, solver.batch_size, problem.N)
     median = {name: float(np.median(ratios)) for name, ratios in times.items()}
     return Decomposition(table, median, dict(auto), title, carried, memories, worth)
@@ -329,7 +324,7 @@ def _along(problem, methods, label, run):
     early, last = run.epochs
     state = run.copies[early][0]
     start = jax.tree.map(lambda leaf: leaf[0, 0], state)
-    fresh = {name: part.init(start.params) for name, part in parts.items()}
+    fresh = problem.backend.jit(lambda params: {name: part.init(params) for name, part in parts.items()})(start.params)
     fresh |= {label: start.estimator} if early else {}  # at epoch 0 it may be idle
     fresh = jax.tree.map(lambda leaf: leaf[None, None], fresh)
     copy = partial(problem.backend.xp.asarray, copy=True)
@@ -377,13 +372,14 @@ def _carried(runs, parts, memory, params, problem):
     return carried
 
 
-def _times(runs, parts, params) -> dict[str, np.ndarray]:
+def _times(runs, parts, memory, params) -> dict[str, np.ndarray]:
     """Times of an epoch with its full passes, in several rounds, relative to ``naive`` or the first: ``(rounds,)``."""
     device = str(getattr(params["mu"], "device", "cpu")).lower()
     clock = time.process_time if "cpu" in device else time.perf_counter  # elapsed time is that of other processes too
-    epochs = {}
+    epochs, copy = {}, partial(runs.problem.backend.xp.asarray, copy=True)
     for name, estimator in parts.items():
-        solver = descend(estimator, runs.sampler, runs.at(1e-12).optimizer)
+        begun = replace(estimator, init=lambda params, name=name: jax.tree.map(copy, memory[name]))
+        solver = descend(begun, runs.sampler, runs.at(1e-12).optimizer)
         epochs[name] = engines.one_epoch(solver, runs.keys[0], params)
         epochs[name]()
 

@@ -114,7 +114,7 @@ def test_a_failure_at_the_last_mean_loses_nothing():
         ({"method": "ingo_first_order"}, "gradients"),
         ({"method": lambda backend, domain, population=None: 3}, "not a SearchSolver"),
         ({"domain": "reel"}, "domain"),
-        ({"backend": "numpy"}, "backend"),
+        ({"backend": "tensorflow"}, "backend"),
         ({"method": "evosax_snes", "backend": "torch"}, "evosax_snes has no torch"),
         ({"seed": -1}, "seed"),
         ({"target": "low"}, "target"),

@@ -10,11 +10,11 @@ import lowvar
 from lowvar.core import backend as backends
 from lowvar.errors import UserError
 from lowvar.search.problem import Domain
-from lowvar.search.solvers import SEARCH
+from lowvar.search.solvers import SEARCH, base
 from lowvar.search.solvers.base import generation
 from lowvar.testing.searches import SearchContract, assert_close, domain, first_generation, search_of
 
-JAX = backends.get("jax")
+JAX, NUMPY = backends.get("jax"), backends.get("numpy")
 NAMES = sorted(name for name in VALUES if not SEARCH.about(name).packages)  # without peers
 # their states and draws are those of others: in make test, their runs in each backend and what they refuse
 VARIANTS = (
@@ -82,7 +82,28 @@ def test_the_seed_makes_the_noise():
     np.testing.assert_array_equal(points(), points())
     assert (points(seed=1) != points()).all()
     np.testing.assert_allclose(points("ingo"), points(), rtol=1e-12, atol=1e-12)
-    np.testing.assert_allclose(points(backend="torch"), points(), rtol=1e-12, atol=1e-12)
+    for backend in ("jax", "torch"):
+        np.testing.assert_allclose(points(backend=backend), points(), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("matrix", [-np.eye(3), np.full((3, 3), np.nan)])
+def test_decompositions_that_fail_are_nan_in_numpy_as_in_jax(matrix):
+    for name in ("cholesky", "eigh", "svdvals"):
+        ours, jaxs = (jax.tree.leaves(getattr(ops.xp.linalg, name)(ops.asarray(matrix))) for ops in (NUMPY, JAX))
+        for one, other in zip(ours, jaxs, strict=True):
+            assert one.shape == other.shape, name
+            assert np.isnan(one).any() == np.isnan(other).any(), name
+
+
+def test_ours_compile_nothing_but_their_noise(monkeypatch):
+    """The programs of a first search of its kind."""
+    compiled = []
+    monkeypatch.setattr(base, "compiled", lambda function: compiled.append(function) or jax.jit(function))
+    search = lowvar.Searcher(np.ones(23), 0.5)
+    for _ in range(2 * base._AHEAD + 1):
+        search.tell((search.ask() ** 2).sum(axis=1))
+    assert len(compiled) == 1
+    assert np.isfinite(search.spread).all()
 
 
 @pytest.mark.parametrize(

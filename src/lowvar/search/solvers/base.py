@@ -15,6 +15,7 @@ from lowvar.errors import UserError
 from lowvar.search.problem import Domain
 
 _FIXED = 200  # points from which standard deviations of coordinates are estimated
+_AHEAD, _NUMBERS = 32, 2**18  # maximum number of generations whose noise is drawn at once, and of its numbers
 
 
 @dataclass(frozen=True)
@@ -131,7 +132,8 @@ class CompiledSearch:
                 "array programs"
             )
         self.solver, self._key = solver, key
-        self._generation, self._noise, self._compiled = 0, None, solver.programs
+        self._generation, self._noise, self._drawn, self._compiled = 0, None, None, solver.programs
+        self._ahead = max(1, min(_AHEAD, _NUMBERS // (solver.population * solver.domain.dim)))
         with jax.enable_x64(True):
             self.state = solver.init(np.asarray(x0, np.float64), float(sigma0))
 
@@ -157,26 +159,30 @@ class CompiledSearch:
         if "fixed" not in self._compiled:
             with jax.enable_x64(True):
                 keys = jax.random.split(jax.random.key(0), max(2, -(-_FIXED // self.population)))
-                self._compiled["fixed"] = self.solver.backend.from_jax(jax.vmap(self.solver.draw)(keys))
-
-        solver = self.solver  # and not the search, which would stay in memory with the solver's programs
-
-        def squares(state, noises):
-            xp = solver.backend.xp
-            points = solver.backend.vmap(lambda noise: solver.ask(state, noise))(noises)
-            steps = points[:, : solver.population, :] - solver.mean(state)[None, None, :]
-            return xp.sqrt(xp.mean(steps**2, axis=(0, 1)))
-
-        return self._run("squares", squares, self.state, self._compiled["fixed"])
+                self._compiled["fixed"] = [self.solver.backend.from_jax(self.solver.draw(key)) for key in keys]
+        points = [self._run("ask", self.solver.ask, self.state, noise) for noise in self._compiled["fixed"]]
+        steps = np.concatenate([of[: self.population] for of in points]) - self.mean
+        return np.sqrt(np.mean(steps**2, axis=0))
 
     def propose(self) -> np.ndarray:
         """The points of the next generation, ``(evaluations of a generation, dim)``."""
+        first, backend = self._generation % self._ahead, self.solver.backend
         with jax.enable_x64(True):
-            if "draw" not in self._compiled:
-                draw = self.solver.draw
-                self._compiled["draw"] = compiled(lambda key, t: draw(jax.random.fold_in(key, t)))
-            self._noise = self.solver.backend.from_jax(self._compiled["draw"](self._key, self._generation))
+            if self._drawn is None or first == 0:
+                self._drawn = backend.from_jax(self._draws()(self._key, self._generation - first))
+            self._noise = backend.tree_map(lambda leaf: leaf[first], self._drawn)
         return np.array(self._run("ask", self.solver.ask, self.state, self._noise))
+
+    def _draws(self) -> Callable[[Any, int], Any]:
+        """``(key, first) -> noise`` of the generations from the ``first`` on, compiled."""
+        if "draw" not in self._compiled:
+            draw, ahead = self.solver.draw, self._ahead
+
+            def draws(key, first):
+                return jax.lax.map(lambda t: draw(jax.random.fold_in(key, t)), first + jax.numpy.arange(ahead))
+
+            self._compiled["draw"] = compiled(draws)
+        return self._compiled["draw"]
 
     def learn(self, points: np.ndarray, values: np.ndarray) -> None:
         """Learns the values ``(n,)`` at the points of ``propose``; those that are not finite count as the worst."""

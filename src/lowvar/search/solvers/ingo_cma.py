@@ -62,7 +62,7 @@ def ingo_cma(backend, domain, population: int | None = None) -> SearchSolver:
     sampling = Sampling("ingo_cma", backend, domain, population)
     dim, n, xp = domain.dim, sampling.population, backend.xp
     weights, effective, c_one, c_mu = _weights(n, dim)
-    totals = np.concatenate([np.zeros((2, 1)), np.cumsum([np.maximum(weights, 0), weights], axis=1)], axis=1)
+    totals = np.concatenate([np.zeros((2, 1)), np.cumsum([np.maximum(weights, 0), weights], axis=1)], axis=1).T.copy()
 
     c_c = (4 + effective / dim) / (dim + 4 + 2 * effective / dim)
     c_s = (effective + 2) / (dim + effective + 5)
@@ -81,7 +81,7 @@ def ingo_cma(backend, domain, population: int | None = None) -> SearchSolver:
         values = usable(backend, xp.astype(values, z.dtype))
         below = xp.sum(xp.astype(values[None, :] < values[:, None], xp.int64), axis=1)
         upto = xp.sum(xp.astype(values[None, :] <= values[:, None], xp.int64), axis=1)
-        share = backend.asarray(totals.T.copy(), z)
+        share = backend.asarray(totals, z)
         w = (backend.take(share, upto) - backend.take(share, below)) / xp.astype(upto - below, z.dtype)[:, None]
         s, each = w[:, 0] @ z, w[:, 1]
         each = xp.where(each < 0, each * dim / xp.sum(z * z, axis=1), each)

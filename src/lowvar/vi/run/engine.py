@@ -578,6 +578,6 @@ class Epochs:
     def one_epoch(solver, key, params):
         """See ``one_epoch``."""
         sampler = solver.sampler
-        noise = jax.block_until_ready((sampler.plan if sampler.wide else sampler.epoch)(key))
+        noise = jax.block_until_ready(compiled(sampler.plan if sampler.wide else sampler.epoch)(key))
         epoch, state = compiled(solver.epoch), compiled(solver.init)(params)
         return lambda: jax.block_until_ready(epoch(state, noise))
