@@ -1,5 +1,7 @@
 """Eight unlike models for ``answer.py``: ``name -> (model, data)``, in single precision and batches of 100."""
 
+from typing import Any
+
 import jax.numpy as jnp
 import numpy as np
 import numpyro
@@ -10,7 +12,7 @@ def _rows(N: int):
     return numpyro.plate("rows", N, subsample_size=min(100, N))
 
 
-def _sites(shape):
+def _sites(shape) -> Any:
     return dist.Normal(0.0, 1.0).expand(shape).to_event(len(shape))
 
 
@@ -46,7 +48,8 @@ def hierarchical():
     """Logistic regression with a random intercept of each of 200 groups."""
     rng, N, G = np.random.default_rng(2), 10_000, 200
     g, x = rng.integers(0, G, N), rng.normal(size=N)
-    y = (rng.random(N) < 1 / (1 + np.exp(-(0.3 + 0.8 * rng.normal(size=G)[g] + 0.7 * x)))).astype(np.int32)
+    a = 0.3 + 0.8 * rng.normal(size=(G,))
+    y = (rng.random(N) < 1 / (1 + np.exp(-(a[g] + 0.7 * x)))).astype(np.int32)
 
     def model(x, g, y):
         mean, b = numpyro.sample("mean", dist.Normal(0, 1)), numpyro.sample("b", dist.Normal(0, 1))
@@ -78,7 +81,8 @@ def factors():
     """A matrix of 100 x 50 from factors of rank 3."""
     rng, N, U, V, K = np.random.default_rng(4), 10_000, 100, 50, 3
     u, v = rng.integers(0, U, N), rng.integers(0, V, N)
-    y = (rng.normal(size=(U, K))[u] * rng.normal(size=(V, K))[v]).sum(1) + 0.5 * rng.normal(size=N)
+    A, B = rng.normal(size=(U, K)), rng.normal(size=(V, K))
+    y = (A[u] * B[v]).sum(1) + 0.5 * rng.normal(size=N)
 
     def model(u, v, y):
         A, B = numpyro.sample("A", _sites([U, K])), numpyro.sample("B", _sites([V, K]))
@@ -112,7 +116,7 @@ def smooth():
     bumps = np.exp(-0.5 * ((t[:, None] - np.linspace(0, 1, 40)) / 0.05) ** 2)
 
     def model(bumps, y):
-        s, height = numpyro.sample("s", dist.HalfNormal(1)), numpyro.sample("height", dist.HalfNormal(1))
+        s, height = numpyro.sample("s", dist.HalfNormal(1)), numpyro.sample("height", dist.HalfNormal(1.0))
         w = numpyro.sample("w", _sites([40]))
         with _rows(N) as i:
             numpyro.sample("y", dist.Normal(bumps[i] @ (height * w), s), obs=y[i])

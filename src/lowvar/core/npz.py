@@ -13,6 +13,7 @@ import numpy as np
 
 from lowvar.errors import UserError
 
+_END, _COUNT, _UNSTATED = 22, slice(10, 12), 0xFFFF  # record at the end of a zip archive: its number of members
 _RATIO = 1100  # deflate compresses at most 1032 times
 _HOW = "write it with numpy.savez(path, x=x, y=y)"
 
@@ -55,6 +56,11 @@ def read(source: str | os.PathLike | IO[bytes]) -> dict[str, np.ndarray]:
                     raise Damaged(f"it has two arrays {name!r}")
                 where = f"array {name!r}: "
                 arrays[name] = _array(archive, member, name, length)
+            where = ""
+            source.seek(-_END - len(archive.comment), io.SEEK_END)
+            stated = int.from_bytes(source.read(_END)[_COUNT], "little")
+            if stated not in (len(arrays), _UNSTATED):  # a shorter list of members is a valid one for zipfile
+                raise Damaged(f"it states {stated} arrays and lists {len(arrays)}")
     except Damaged:
         raise
     except OSError as error:

@@ -189,7 +189,7 @@ class Objective:
             value += float(energy) / len(draws) / share
             slopes += np.stack([gradient["mu"], gradient["log_sigma"]]) / (len(draws) * share)
         slopes[1] = np.where(self.free, slopes[1] - 1, 0.0)
-        return value - float(np.sum(log_sigma[self.free])), *slopes
+        return value - float(np.sum(log_sigma[self.free])), slopes[0], slopes[1]
 
 
 def maximised(
