@@ -1,4 +1,4 @@
-"""More than thirty models of a practitioner, fitted by default and by NumPyro's ``SVI(AutoNormal, Trace_ELBO, Adam)``.
+"""More than thirty models of a practitioner, fitted by stochastic steps and by NumPyro's ``SVI(AutoNormal, Trace_ELBO, Adam)``.
 
     python benchmarks/thirty.py                          # what --out lacks: hours; fills docs/thirty-models.md
     python benchmarks/thirty.py items survival           # some cases
@@ -8,8 +8,9 @@
 Sections: ``outcome`` (a first fit: its notes, or the message that refuses the model), ``nats`` (further seeds, and SVI
 at every step size of a grid, constant and falling along a cosine), ``uniform`` (fits from NumPyro's start, of models
 with exchangeable parts), ``truth`` (means against NUTS), ``sds`` (standard deviations against those of a long fit along
-a cosine). Model, data, steps, batch size, float32 and the evaluation of the ELBO are the same on both sides; SVI may
-choose its step size and schedule for each model. A case is a declaration in ``thirty_cases``.
+a cosine), ``fixed`` (the default of ``fit``, at fixed draws, beside these steps). Model, data, steps, batch size,
+float32 and the evaluation of the ELBO are the same on both sides; SVI may choose its step size and schedule for each
+model. A case is a declaration in ``thirty_cases``.
 """
 
 import json
@@ -31,6 +32,7 @@ from thirty_cases.common import CASES
 from thirty_cases.page import COLUMNS, cells, tables
 
 import lowvar
+from lowvar.vi.judgement import elbo
 from lowvar.vi.settings import BATCH, STEP_SIZE
 
 STEPS, SEEDS = 5000, 3
@@ -65,7 +67,7 @@ def timed(function):
 
 
 def ours(model, data, steps, seed, **options):
-    """The fit at its default, without its warnings; they are its notes."""
+    """The fit by stochastic steps, by default where ``steps`` is None, without its warnings; they are its notes."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return lowvar.fit(model, data, num_steps=steps, seed=seed, progress=False, **options)
@@ -210,12 +212,26 @@ def sds(name, N, steps) -> dict:
     return found
 
 
+def fixed(name, N, steps) -> dict:
+    """The default of ``fit`` beside as many stochastic steps: nats that it is above them, seconds, and how it ended."""
+    model, data = made(name, N)
+    fits, seconds = zip(*(timed(lambda more=more: ours(model, data, seed=0, **more)) for more in
+                          ({"steps": None}, {"steps": steps})), strict=True)  # fmt: skip
+    one, problem = fits[0], fits[0].problem
+    eps = np.random.default_rng(3).standard_normal((int(np.clip(2e7 // N, 50, 1000)), problem.noise_dim))
+    value = elbo(problem)
+    nats = [float(value({block: problem.backend.asarray(v) for block, v in fit.guide_params.items()},
+                        problem.backend.asarray(eps.astype(problem.dtype)))[0]) for fit in fits]  # fmt: skip
+    how = one.fixed and {"draws": one.fixed.draws, "iterations": one.fixed.iterations, "ended": one.fixed.ended}
+    return {"above": nats[0] - nats[1], "seconds": seconds, "fixed": how, "notes": [len(fit.notes) for fit in fits]}
+
+
 def sized_draws(steps: int) -> int:
     """Warm-up steps of NUTS: fewer where the fit is a trial run."""
     return 500 if steps >= STEPS else 10
 
 
-SECTIONS = {"outcome": outcome, "nats": nats, "uniform": uniform, "truth": truth, "sds": sds}
+SECTIONS = {"outcome": outcome, "nats": nats, "uniform": uniform, "truth": truth, "sds": sds, "fixed": fixed}
 
 
 def needed(name: str, N: int, record: dict, section: str) -> bool:
