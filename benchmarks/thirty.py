@@ -1,4 +1,4 @@
-"""More than thirty models of a practitioner, fitted by stochastic steps and by NumPyro's ``SVI(AutoNormal, Trace_ELBO, Adam)``.
+"""More than thirty models of a practitioner, fitted by stochastic steps and by NumPyro's ``SVI(AutoNormal)`` with Adam.
 
     python benchmarks/thirty.py                          # what --out lacks: hours; fills docs/thirty-models.md
     python benchmarks/thirty.py items survival           # some cases
