@@ -2,6 +2,7 @@
 
     python benchmarks/answer.py --record           # eight models, and logistic regression with 1e2 to 1e6 rows
     python benchmarks/answer.py --only models --model robust
+    python benchmarks/answer.py --picture          # draws docs/figures/answer.png from the record
 
 Each method fits twice: the first time compiles, and the second one is timed, with a further seed. Methods: the default
 of ``fit``; stochastic steps of it, at the constant step size 0.01 and along a cosine from 0.05; NumPyro's
@@ -9,6 +10,7 @@ of ``fit``; stochastic steps of it, at the constant step size 0.01 and along a c
 with those of the highest ELBO: the root mean square of the relative errors.
 """
 
+import json
 import time
 import warnings
 
@@ -18,12 +20,13 @@ import numpy as np
 import numpyro
 import optax
 from answer_cases import CASES, logistic
-from common import arguments, finish, sized
+from common import RECORDS, REPOSITORY, arguments, finish, sized
 
 import lowvar
 
 STEPS = 20_000
 ROWS, DIM = (10**2, 10**3, 10**4, 10**5, 10**6), 20
+PICTURE = REPOSITORY / "docs/figures/answer.png"
 DRAWS, EVALUATED = 2000, 2e8  # of an ELBO at most; rows times draws
 
 
@@ -106,11 +109,37 @@ def measured(name, model, data, steps) -> dict:
     return case
 
 
+def picture() -> None:
+    """The record's ``rows`` as docs/figures/answer.png: seconds, and nats below the best, of each method."""
+    import matplotlib.pyplot as plt
+
+    cases = [one for one in json.loads((RECORDS / "answer.json").read_text("utf-8")) if "rows" in one["case"]]
+    cases.sort(key=lambda case: float(case["case"].split()[1]))
+    rows = [float(case["case"].split()[1]) for case in cases]
+    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
+    for k, method in enumerate(cases[0]["numbers"]):
+        numbers = [case["numbers"][method] for case in cases]
+        look = {"color": f"C{k}", "marker": "osv^D"[k], "markersize": 4, "linestyle": "-" if k == 0 else "--"}
+        left.loglog(rows, [one["value"] for one in numbers], label=method, **look)
+        right.loglog(rows, [max(-one["nats"], 0.01) for one in numbers], **look)
+    left.set(xlabel="rows", ylabel="CPU seconds, after compilation")
+    right.set(xlabel="rows", ylabel="nats below the best (0.01 or less: 0.01)")
+    right.axhline(1, color="0.7", linewidth=0.8, zorder=0)
+    figure.legend(loc="outside upper center", ncols=5, frameon=False, fontsize=8)
+    figure.savefig(PICTURE, dpi=120)
+    plt.close(figure)
+    print(f"wrote {PICTURE}")
+
+
 def main() -> None:
     parser = arguments(__doc__, "answer", ("models", "rows"))
     parser.add_argument("--model", action="append", choices=CASES, help="of `models` (may be repeated)")
     parser.add_argument("--at", type=float, action="append", help="this number of `rows` (may be repeated)")
+    parser.add_argument("--picture", action="store_true", help=f"only draw {PICTURE.name} from the record")
     args = parser.parse_args()
+    if args.picture:
+        picture()
+        return
     warnings.simplefilter("ignore")
     steps, cases = sized(args.size, STEPS, 5000, 20), []
     if "models" in (args.only or ["models"]):
