@@ -18,8 +18,6 @@ from lowvar.core.keys import named_key
 from lowvar.vi.run import fixed_draws
 from lowvar.vi.settings import problem_of, start_of
 
-ROWS = np.random.default_rng(0)
-
 
 def line(x, y, noise=1.0):
     """A normal posterior: a linear model with known noise."""
@@ -36,8 +34,9 @@ def counts(y):
 
 
 def lines(N, d, scale=1.0):
-    x = ROWS.normal(size=(N, d)) * scale
-    return {"x": x, "y": x @ ROWS.normal(size=d) / scale + ROWS.normal(size=N)}
+    rng = np.random.default_rng(N + d)
+    x = rng.normal(size=(N, d)) * scale
+    return {"x": x, "y": x @ rng.normal(size=d) / scale + rng.normal(size=N)}
 
 
 def best(x, prior=2.0):
@@ -66,7 +65,8 @@ def test_objective_is_its_formula(N):
     with jax.enable_x64(True):
         problem = problem_of(line, data, **start_of(line, None, 0))
         objective = fixed_draws.Objective(problem, named_key(0, "rows"))
-        mu, log_sigma, eps = ROWS.normal(size=3), ROWS.normal(size=3), ROWS.normal(size=(16, 3))
+        mu, log_sigma, *eps = np.random.default_rng(1).normal(size=(18, 3))
+        eps = np.array(eps)
         objective.center(np.zeros(3))
         value, *slopes = objective(mu, log_sigma, eps, len(objective.blocks))
         part = objective(mu, log_sigma, eps, 1)[0]
@@ -148,7 +148,7 @@ def rows_of_their_own(y):
 
 
 def test_rows_with_variables_of_their_own():
-    y = ROWS.normal(3.0, np.sqrt(1.25), size=150)
+    y = np.random.default_rng(2).normal(3.0, np.sqrt(1.25), size=150)
     fit = quiet(rows_of_their_own, {"y": y})
     sd = np.exp(fit.guide_params["log_sigma"])
     where = fit.problem.sites
@@ -165,7 +165,7 @@ def with_param(y):
 
 
 def test_point_estimates_have_no_noise():
-    y = ROWS.normal(1.0, 3.0, size=500)
+    y = np.random.default_rng(3).normal(1.0, 3.0, size=500)
     fit = quiet(with_param, {"y": y})
     assert fit.params["scale"] == pytest.approx(y.std(), rel=0.01)
     assert float(fit.params["z_auto_scale"]) == pytest.approx(y.std() / np.sqrt(500), rel=0.01)
@@ -258,7 +258,7 @@ def steep(y):
 
 
 def test_wide_starts_are_narrowed_until_the_elbo_is_finite():
-    y = ROWS.poisson(3.0, size=50)
+    y = np.random.default_rng(4).poisson(3.0, size=50)
     fit = quiet(steep, {"y": y}, init={"z": 0.0})
     assert fit.fixed.ended == "converged"
     assert fit.guide_params["mu"][0] == pytest.approx(np.log(y.mean()) / 600, abs=0.2 / 600)
@@ -272,7 +272,7 @@ def many_counts(y):
 
 
 def test_errors_of_standard_deviations_are_as_large_as_stated():
-    y = ROWS.poisson(1.0, size=(4, 40))
+    y = np.random.default_rng(5).poisson(1.0, size=(4, 40))
     exact = np.array([optimum_of(column)[1] for column in y.T])
     for seed in range(3):
         fit = quiet(many_counts, {"y": y}, seed=seed)
@@ -293,8 +293,8 @@ def saturating(dose, y):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_guides_that_reach_no_number_at_new_draws_are_narrowed(seed):
-    dose = ROWS.choice([0.0, 1.0, 3.0, 10.0, 30.0, 100.0], 120)
-    y = 2 + 8 * dose**1.4 / (12**1.4 + dose**1.4) + ROWS.normal(size=120)
+    dose = np.random.default_rng(6).choice([0.0, 1.0, 3.0, 10.0, 30.0, 100.0], 120)
+    y = 2 + 8 * dose**1.4 / (12**1.4 + dose**1.4) + np.random.default_rng(7).normal(size=120)
     fit = quiet(saturating, {"dose": dose, "y": y}, seed=seed)
     assert np.isfinite(fit.elbo["elbo"].iloc[-1])
     assert fit.sample(2000)["hill"].mean() == pytest.approx(1.4, abs=0.6)
