@@ -75,7 +75,8 @@ def test_minimize_takes_a_search():
     settings = {"budget": 400, "noisy": False, "progress": False}
     found = lowvar.minimize(sphere, np.ones(3), 0.5, method=mine, **settings)
     assert found.method == "mine"
-    assert found.fun == lowvar.minimize(sphere, np.ones(3), 0.5, method="fast_ingo", **settings).fun
+    own = lowvar.minimize(sphere, np.ones(3), 0.5, method="fast_ingo", **settings)
+    assert found.fun == pytest.approx(own.fun, rel=1e-6)  # ours runs in NumPy
 
     @declares(domains=("binary",))
     def flips(backend, domain, population=None):

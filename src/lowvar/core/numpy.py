@@ -35,7 +35,10 @@ class _NumPy:
     @staticmethod
     def solve_triangular(factor, right, transposed=False):
         # BLAS starts threads for triangular matrices of any size
-        return np.linalg.solve(factor.T if transposed else factor, right)
+        try:
+            return np.linalg.solve(factor.T if transposed else factor, right)
+        except np.linalg.LinAlgError:
+            return np.full_like(right, np.nan)
 
     @staticmethod
     def take(tree, index):

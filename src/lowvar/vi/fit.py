@@ -341,8 +341,8 @@ def fit(
             two passes over the data.
         optimizer: ``"lbfgs"``, at fixed draws and on all rows; ``"adam"`` or ``"sgd"``; or any
             ``optax.GradientTransformation``, such as ``optax.adamw(1e-3)``, that needs no value of the objective. If
-            not given, ``"lbfgs"`` for the mean-field guide of at most 2^20 rows in memory (2^14 of a ``TorchModel``),
-            unless there is a setting that it does not take; otherwise ``"adam"``.
+            not given, ``"lbfgs"`` for the mean-field guide of at most 2^20 rows in memory (2^14 of a ``TorchModel``)
+            and 2^28 rows times latent variables, unless there is a setting that it does not take; otherwise ``"adam"``.
         step_size: step size of ``"adam"`` or ``"sgd"``, 0.01 if not given, or an optax schedule of it; an optax
             optimizer has its own.
         num_steps: number of updates, 5000 if not given; ``1e4`` counts as a whole number. For ``"lbfgs"`` the largest
@@ -414,10 +414,13 @@ def fit(
         iterations = fixed_draws.ITERATIONS if num_steps is None else steps
         if not refusal and (found := _fixed(problem, iterations, seed, elbo_samples, draws, progress, callback, first)):
             return found
-        if optimizer is not None:
-            raise UserError(
-                f"{problem.name}: the ELBO is not finite, however narrow the guide: give other values as init"
+        if not refusal:
+            first = (
+                *first,
+                f"{problem.name}: the ELBO is not finite at fixed draws, so the fit makes stochastic steps",
             )
+        if optimizer is not None:
+            raise UserError(f"{problem.name}: the ELBO is not finite at fixed draws: give other values as init")
     solver = solver_of(
         problem, optimizer="adam" if optimizer is None else optimizer, step_size=step_size, num_steps=steps,
         batch_size=batch_size, num_particles=num_particles, elbo_samples=elbo_samples, schedule=schedule, noise=noise,
@@ -454,7 +457,9 @@ def _fixed(problem, num_steps, seed, elbo_samples, khat_samples, progress, callb
             problem, problem.start, num_steps, lambda name: named_key(seed, problem.name, "fixed draws", name), measure,
             tick, pressed,
         )  # fmt: skip
-    if found is None or not np.isfinite(rows[-1][1]):
+    if found is None or not (np.isfinite(rows[-1][1]) or found[0].ended == "callback"):
+        if pressed():
+            raise KeyboardInterrupt
         return None
     found, slopes = found
     if found.ended == "interrupted" and not found.iterations:

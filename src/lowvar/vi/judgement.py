@@ -681,7 +681,8 @@ def _left(problem, optimum: Optimum | None, solver) -> str:
         (optimum.sd, optimum.sd_se, _SD_OFF, "standard deviation of {} is {:.0%} {} that"),
         (optimum.mean, optimum.mean_se, _MEAN_OFF, "mean of {} is {:.2f} standard deviations {} that"),
     ):
-        if not (sure := np.nan_to_num(np.abs(off) - _ERRORS * error, nan=-np.inf)).max() > limit:
+        errors = 0 if solver.optimizer == LBFGS and off is optimum.sd else _ERRORS  # the gradient is no mere estimate
+        if not (sure := np.nan_to_num(np.abs(off) - errors * error, nan=-np.inf)).max() > limit:
             continue
         worst = int(sure.argmax())
         site = next(name for name, where in problem.sites.items() if where.start <= worst < where.stop)

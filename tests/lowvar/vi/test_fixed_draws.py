@@ -298,3 +298,33 @@ def test_guides_that_reach_no_number_at_new_draws_are_narrowed(seed):
     fit = quiet(saturating, {"dose": dose, "y": y}, seed=seed)
     assert np.isfinite(fit.elbo["elbo"].iloc[-1])
     assert fit.sample(2000)["hill"].mean() == pytest.approx(1.4, abs=0.6)
+
+
+def test_iterations_that_ran_out_in_a_short_round_are_no_optimum():
+    rng = np.random.default_rng(8)
+    x = rng.normal(size=(200, 30)) @ (np.eye(30) + 0.5)
+    fits = [quiet(line, {"x": x, "y": x[:, 0] + rng.normal(size=200)}, optimizer="lbfgs", num_steps=steps,
+                  khat_samples=0) for steps in (3, 51, 52)]  # fmt: skip
+    full = quiet(line, {"x": x, "y": x[:, 0]}, khat_samples=0)
+    assert all(fit.fixed.ended == "budget" for fit in fits if fit.fixed.iterations < full.fixed.iterations)
+    assert "not converged" in fits[0].notes[-1]
+
+
+def far_point(y):
+    at = numpyro.param("at", 0.0)
+    b = numpyro.sample("b", dist.Normal(0.0, 1.0))
+    with numpyro.plate("rows", len(y)) as i:
+        numpyro.sample("y", dist.Normal(at + b, 1e6), obs=y[i])
+
+
+def test_point_estimates_arrive_on_any_scale():
+    y = 5e6 + 1e6 * np.random.default_rng(9).normal(size=100)
+    fit = quiet(far_point, {"y": y})
+    assert float(fit.params["at"]) == pytest.approx(y.mean(), abs=0.02 * 1e5)
+
+
+def test_rows_beyond_the_first_sample_keep_their_own_variables():
+    y = np.random.default_rng(10).normal(3.0, np.sqrt(1.25), size=16 * 1024 + 1)
+    fit = quiet(rows_of_their_own, {"y": y}, khat_samples=0)
+    assert fit.fixed is not None
+    np.testing.assert_allclose(np.exp(fit.guide_params["log_sigma"])[fit.problem.sites["a"]], 1 / np.sqrt(5), rtol=0.1)

@@ -34,16 +34,20 @@ _GROUP = 8  # draws evaluated at once
 _BLOCK = 16  # chunks of rows evaluated at once
 _DRAWS = (8, 32, 128, 512)
 _WIDEST = 1024  # coordinates, up to which the last draws have as many pairs
-_PASS, _WORK = 2**28, 2**34  # maximum of rows x coordinates, and of draws x rows x coordinates beyond the first draws
+_PASS, _WORK = 2**28, 2**32  # maximum of rows x coordinates, and of draws x rows x coordinates beyond the first draws
 _ROUNDS, _LENGTH = 3, 50  # rounds for few draws, and iterations of each, between which units are renewed
 _MANY = 128  # draws, from which on a round follows until one of them is the last
 _FAR = 3.0  # the move of log sigma in a round
 _CORRECTIONS = 20  # that L-BFGS remembers
 # the gradient in units of the guide is the distance from the optimum, in standard deviations of a mean, or twice the
 # relative error of a standard deviation, where coordinates are independent
-_SLOPE, _GAIN = 0.02, 0.1  # the largest of an optimum; a round that gains fewer nats is the last
+_SLOPE, _GAIN = 0.02, 0.1  # the largest of an optimum; a round that gains fewer nats is the last,
+_STEEP = 0.5  # unless its gradient is larger
 _SHRINKS = 4  # times that standard deviations are divided by 10, where the ELBO is not finite at new draws
 _INFINITE = 1e30
+# the first step along a point estimate, how often it grows tenfold, and the nats that it must be worth
+_STEP, _STEPS, _SEEN = 1e-3, 12, 1e-2
+_POINTS = 64  # point estimates, at most
 
 
 _ROWS = {"jax": 2**20, "torch": 2**14}  # rows of ordinary width: above, stochastic steps; see docs/performance.md
@@ -55,6 +59,8 @@ def refusal(problem) -> str:
         return f"it is for the mean-field guide, and this one is {problem.guide.name or 'your own'}"
     if not problem.in_memory:
         return "the rows are in files"
+    if problem.noiseless is not None and np.sum(problem.noiseless) > _POINTS:
+        return f"it takes at most {_POINTS} entries of numpyro.param sites, and this model has more"
     rows, own = problem.rows_of_pass, problem.local is not None
     most = min(_ROWS[problem.backend.name], _PASS // problem.dim)
     if own:  # the gradient of a chunk of rows has the variables of all rows
@@ -90,7 +96,7 @@ def drawn(key, draws: int, dim: int) -> np.ndarray:
 
     random, pairs = numpy_generator(key), draws // 2
     if dim <= MAX_DIM and pairs.bit_count() == 1:
-        half = norm.ppf(qmc.Sobol(dim, rng=random).random(pairs))
+        half = norm.ppf(qmc.Sobol(dim, rng=random).random(pairs) + 2.0**-31)  # multiples of 2^-30, 0 too
     else:
         half = random.standard_normal((pairs, dim))
     if len(half) < dim:
@@ -216,9 +222,9 @@ def maximised(
     objective = Objective(problem, key("rows"))
     free, dim, count = objective.free, problem.dim, len(objective.blocks)
     mu, log_sigma = (np.asarray(start[block], float) for block in ("mu", "log_sigma"))
-    plan = [(_DRAWS[0], 1)] * (count > 1)
     numbers = _DRAWS if not _DRAWS[-1] < 2 * dim <= 2 * _WIDEST else (*_DRAWS, -(-2 * dim // _GROUP) * _GROUP)
     width = 1 if problem.local is not None else dim
+    plan = [(_DRAWS[0], 1)] * (count > 1 and problem.local is None)  # variables of other rows would have no density
     plan += [(draws, count) for draws in numbers if draws <= max(_DRAWS[0], _WORK // (problem.rows_of_pass * width))]
     done, ended = 0, FixedDraws(0, 0)
     if measure(0, {"mu": mu, "log_sigma": log_sigma}):
@@ -226,10 +232,13 @@ def maximised(
     for stage, (draws, blocks) in enumerate(plan):
         if done >= num_steps:
             break
-        eps, rounds, shrinks, finished = drawn(key(f"draws {stage}"), draws, dim), 0, 0, False
-        while not finished and done < num_steps and (rounds < _ROUNDS or draws >= _MANY):
+        eps, rounds, shrinks, stuck, finished = drawn(key(f"draws {stage}"), draws, dim), 0, 0, 0, False
+        last = draws >= _MANY or stage == len(plan) - 1
+        while not finished and done < num_steps and (rounds < _ROUNDS or last):
             center, middle, unit = mu, log_sigma, np.where(free, np.exp(log_sigma), 1.0)
             objective.center(center)
+            if not free.all():
+                unit = _units(objective, center, middle, eps, blocks, unit)
 
             def of(x, center=center, middle=middle, unit=unit, eps=eps, blocks=blocks):
                 value, *slopes = objective(center + unit * x[:dim], middle + x[dim:], eps, blocks)
@@ -238,29 +247,58 @@ def maximised(
 
             value, slope = of(np.zeros(2 * dim))
             if value == _INFINITE:
+                if halts():
+                    return replace(ended, ended="interrupted"), None
                 if shrinks == _SHRINKS:
                     return None
                 log_sigma, shrinks = np.where(free, log_sigma - np.log(10), log_sigma), shrinks + 1
                 continue
             if rounds == 0 and draws >= _MANY and np.abs(slope).max() <= _SLOPE:  # at draws that it has not seen
                 return FixedDraws(draws, done, "converged"), slope.reshape(2, dim)
-            found = _round(of, dim, min(_LENGTH, num_steps - done), tick, halts)
+            length = min(_LENGTH, num_steps - done)
+            found = _round(of, dim, length, tick, halts)
             mu, log_sigma = center + unit * found.x[:dim], middle + found.x[dim:]
             done, rounds = done + int(found.nit), rounds + 1
-            finished = np.abs(found.jac).max() <= _SLOPE or value - found.fun < _GAIN
-            if halts():
+            small = value - found.fun < _GAIN and (length == _LENGTH or found.nit < length)  # in a round of full length
+            steep = np.abs(found.jac).max()
+            finished, stuck = steep <= _SLOPE or (small and steep <= _STEEP), stuck + small
+            if halts() or stuck > 1:  # a search that fails again, in other units
                 break
-        ended = FixedDraws(draws, done, "converged" if finished else "budget")
-        if measure(done, {"mu": mu, "log_sigma": log_sigma}):
+        complete = finished and stage == len(plan) - 1
+        moved, ended = done > ended.iterations, FixedDraws(draws, done, "converged" if complete else "budget")
+        if moved and measure(done, {"mu": mu, "log_sigma": log_sigma}):
             return replace(ended, ended="callback"), None
         if halts():
             return replace(ended, ended="interrupted"), None
-        if draws >= _MANY and not finished:
+        if last and not finished:
             break
     if ended.ended != "converged":
         return ended, None
     _, *slopes = objective(mu, log_sigma, drawn(key("fresh"), ended.draws, dim), count)
     return ended, np.stack([np.where(free, np.exp(log_sigma), 1.0) * slopes[0], slopes[1]])
+
+
+def _units(objective, mu, log_sigma, eps, blocks: int, unit: np.ndarray) -> np.ndarray:
+    """``unit`` with the lengths of point estimates, which have no standard deviation: ``1 / sqrt(curvature)``.
+
+    The curvature along each coordinate is the difference of two gradients, over a step that grows until it is seen.
+    """
+    _, before, _ = objective(mu, log_sigma, eps, blocks)
+    unit = unit.copy()
+    for at in np.flatnonzero(~objective.free):
+        step = _STEP * max(1.0, abs(mu[at]))
+        for _ in range(_STEPS):
+            moved = mu.copy()
+            moved[at] += step
+            _, after, _ = objective(moved, log_sigma, eps, blocks)
+            change = after[at] - before[at]
+            if not np.isfinite(change) or change * step > _SEEN:
+                break
+            step *= 10
+        curvature = change / step
+        if np.isfinite(curvature) and curvature > 0:
+            unit[at] = min(1 / np.sqrt(curvature), step / _SEEN)
+    return unit
 
 
 def _round(of, dim: int, length: int, tick, halts):
