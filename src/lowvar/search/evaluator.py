@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from lowvar.errors import UserError, check_known, kind_of, require, whole
-from lowvar.search.problem import HOST, BlackBoxProblem, Domain, open_ledger, record, to_host, uniform_probabilities
+from lowvar.search.problem import BlackBoxProblem, Domain, host, open_ledger, record, to_host, uniform_probabilities
 
 Errors = Literal["raise", "mark"]
 _COUNTED = 10**6  # maximum number of points of a space whose evaluated ones are recorded
@@ -70,7 +70,7 @@ class Evaluator:
         check_known("way to treat errors", errors, get_args(Errors))
         self.problem, self.errors = problem, errors
         self.budget = None if budget is None else whole("budget", budget, 1)
-        self.ledger = open_ledger(HOST, problem.domain)
+        self.ledger = open_ledger(host(), problem.domain)
         self.nearest: float = math.inf
         size = problem.domain.size
         self.unseen = size if size <= min(self.remaining, _COUNTED) else math.inf
@@ -175,7 +175,7 @@ class Evaluator:
         return raised.values, failure
 
     def _record(self, points, values, exact):
-        self.ledger = record(HOST, self.ledger, points, values)
+        self.ledger = record(host(), self.ledger, points, values)
         self.nearest = min(self.nearest, float(np.min(exact, where=np.isfinite(exact), initial=np.inf)))
         if len(self._seen):
             domain = self.problem.domain

@@ -13,7 +13,11 @@ from lowvar.errors import UserError, check_known, whole
 
 Kind = Literal["real", "binary", "categorical"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-HOST: Backend = backends.get(backends.HOST)  # of a ledger and of checks of values on the host
+
+
+def host() -> Backend:
+    """The backend of a ledger, and of checks of values, on the host."""
+    return backends.get(backends.HOST)
 
 
 @dataclass(frozen=True)
@@ -157,7 +161,7 @@ class BlackBoxProblem:
 
 
 class Ledger(NamedTuple):
-    """The evaluations of a problem so far, as arrays: of a compiled program, or of ``HOST``.
+    """The evaluations of a problem so far, as arrays: of a compiled program, or of ``host``.
 
     Attributes:
         evaluations: number of points evaluated.

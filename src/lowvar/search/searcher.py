@@ -14,7 +14,7 @@ from lowvar.core.backend import Backend
 from lowvar.core.keys import named_key
 from lowvar.errors import UserError, kind_of, whole
 from lowvar.registry import label
-from lowvar.search.problem import HOST, Domain, Kind, domain_and_start, open_ledger, record, to_host
+from lowvar.search.problem import Domain, Kind, domain_and_start, host, open_ledger, record, to_host
 from lowvar.search.solvers import SEARCH
 from lowvar.search.solvers.base import CompiledSearch, SearchSolver
 from lowvar.search.solvers.box import Box
@@ -109,7 +109,7 @@ class Searcher:
                     "one of lowvar's own searches, such as ingo_cma"
                 )
             self._margin = Margin(self.integers, self._search.mean, self._search.population, self._box)
-        self._ledger = open_ledger(HOST, self.domain)
+        self._ledger = open_ledger(host(), self.domain)
         self.iteration = 0
         self._asked: tuple[np.ndarray, np.ndarray] | None = None
 
@@ -207,7 +207,7 @@ class Searcher:
         if self._margin:
             self._margin.learn(self._search.mean, self._search.deviations)
         self._asked, self.iteration = None, self.iteration + 1
-        self._ledger = record(HOST, self._ledger, points, values)
+        self._ledger = record(host(), self._ledger, points, values)
 
     def _proposed(self) -> tuple[np.ndarray, np.ndarray]:
         """The search's own points of this generation, and those of ``ask``, within bounds and rounded."""

@@ -6,7 +6,7 @@ import numpy as np
 
 from lowvar.errors import UserError, positive
 from lowvar.search.gradients import usable
-from lowvar.search.problem import HOST, Domain
+from lowvar.search.problem import Domain, host
 from lowvar.search.solvers.base import check_domain, check_population, default_population
 
 
@@ -33,7 +33,7 @@ class Driven(abc.ABC):
 
         A value that is not finite counts as the worst finite one of its generation.
         """
-        self.update(points, usable(HOST, values))
+        self.update(points, usable(host(), values))
 
     @property
     @abc.abstractmethod
