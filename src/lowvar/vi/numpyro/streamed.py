@@ -199,9 +199,9 @@ class Streamed(NumPyroProblem):
             "rows: numpy.array(x)"
         )
 
-    def notes(self, size: int) -> list[str]:
+    def notes(self, size: int | None) -> list[str]:
         """Sentences for the user on the order of the rows."""
-        found, factor = super().notes(size), inflation(self.source, size)
+        found, factor = super().notes(size), inflation(self.source, size or self.N)
         if factor > 1:
             found.append(
                 f"{self.name}: rows are shuffled in blocks, as they are read: in the worst case, equal rows side "

@@ -286,7 +286,7 @@ def _units(objective, mu, log_sigma, eps, blocks: int, unit: np.ndarray) -> np.n
     _, before, _ = objective(mu, log_sigma, eps, blocks)
     unit = unit.copy()
     for at in np.flatnonzero(~objective.free):
-        step = _STEP * max(1.0, abs(mu[at]))
+        step, change = _STEP * max(1.0, abs(mu[at])), 0.0
         for _ in range(_STEPS):
             moved = mu.copy()
             moved[at] += step
