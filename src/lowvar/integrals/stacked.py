@@ -187,6 +187,16 @@ def cholesky(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return factor, failed
 
 
+def solve_each(matrix: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """``A^-1 right``, for matrices ``A (R, M, M)`` and ``right (R, M, S)``; NaN where ``A`` is singular."""
+    try:
+        return np.linalg.solve(matrix, right)
+    except np.linalg.LinAlgError:  # of one of them, but it is said of all
+        if len(matrix) > 1:
+            return np.concatenate([solve_each(matrix[r : r + 1], right[r : r + 1]) for r in range(len(matrix))])
+        return np.full_like(right, np.nan)
+
+
 def solve_lower(factor: np.ndarray, right: np.ndarray, transposed: bool = False) -> np.ndarray:
     """``L^-1 right``, or ``L'^-1 right``, for factors ``L (R, M, M)`` and ``right (R, M, S)``."""
     pairs = zip(factor, np.broadcast_to(right, (len(factor), *right.shape[1:])), strict=True)

@@ -87,3 +87,9 @@ def test_problems_do_not_know_of_each_other_and_a_known_hessian_saves_steps():
     again, anew = (minimise(function, together.x + 0.01, -FAR, FAR, hessian=one) for one in (together.hessian, None))
     assert again.converged.all()
     assert again.steps.sum() < anew.steps.sum()
+
+
+def test_a_singular_hessian_is_that_problem_s_alone():
+    function, hessian = with_gradient(rosenbrock), np.stack([np.zeros((5, 5)), np.eye(5)])
+    found = minimise(function, starts(2, 5), -FAR[:5], FAR[:5], steps=300, hessian=hessian)
+    assert found.converged.tolist() == [False, True]

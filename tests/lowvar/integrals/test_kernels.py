@@ -1,12 +1,14 @@
 """Stein kernels: hand-written derivatives against autodiff, which has the operators of the paper."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from torch.func import grad, hessian, jacfwd, vmap
 
+import lowvar
 from lowvar.errors import UserError
 from lowvar.integrals.kernels import KERNELS, kernel, separable_stein
 
@@ -166,3 +168,23 @@ def test_mistakes(name, options):
 
 def test_all_kernels_are_tested():
     assert {name for name, _ in CASES.values()} == set(KERNELS)
+
+
+@pytest.mark.parametrize(
+    ("stein", "named"),
+    [
+        (
+            lambda of: lambda p, x, y, lx, ly: np.abs(np.exp(p["log_lengthscale"]))[..., 0] * of(p, x, y, lx, ly),
+            "log_l",
+        ),
+        (lambda of: lambda p, x, y, lx, ly: of(p, x, y, lx, 2 * ly), "symmetric"),
+    ],
+)
+def test_kernels_of_a_user_that_would_mislead_the_search_for_their_parameters(stein, named):
+    base = kernel("squared_exponential", ard=False)
+    own = replace(base, name="own", vjp=None, stein=stein(base.stein))
+    x = np.random.default_rng(3).normal(size=(30, 2))
+    with pytest.raises(UserError, match=f"'own'.*{named}"):
+        lowvar.integrate(x, -x, np.sin(x[:, 0]), method="control_functional", kernel=own)
+    right = replace(base, name="own", vjp=None)
+    lowvar.integrate(x, -x, np.sin(x[:, 0]), method="control_functional", kernel=right)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lowvar.integrals.stacked import Batched, replaced
+from lowvar.integrals.stacked import Batched, replaced, solve_each
 
 REPORTED = "x", "value", "gradient", "steps", "converged", "hessian"
 ARMIJO = 1e-4  # share of the decrease promised by the slope that a step must bring
@@ -108,7 +108,7 @@ def _step(function, state, which, tolerances):
     held, going = _held_back(state), ~state["finished"]
     mask = ~(held[:, :, None] | held[:, None, :])
     system = np.where(mask, hessian, np.eye(x.shape[1]))
-    direction = -np.linalg.solve(system, np.where(held, 0.0, gradient)[:, :, None])[:, :, 0]
+    direction = -solve_each(system, np.where(held, 0.0, gradient)[:, :, None])[:, :, 0]
     direction = direction * (tolerances[2] / np.maximum(np.abs(direction).max(-1, keepdims=True), tolerances[2]))
     trial = np.clip(x + state["share"][:, None] * direction, state["lower"], state["upper"])
     change = trial - x

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lowvar.integrals.exact.reml import Hyper, Space
-from lowvar.integrals.stacked import Batched, cholesky, diagonal, inverse, solve_lower
+from lowvar.integrals.stacked import Batched, cholesky, diagonal, inverse, solve_each, solve_lower
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def solve(matrix: np.ndarray, noise: np.ndarray, y: np.ndarray, member: np.ndarr
     half_y = solve_lower(factor, y[:, :, None])
     q, r = np.linalg.qr(solve_lower(factor, design))
     if rule == "gls":
-        inverse_r = np.linalg.inv(r)
+        inverse_r = solve_each(r, np.broadcast_to(np.eye(r.shape[-1]), r.shape))
         beta = inverse_r @ (q.mT @ half_y)
         half_left = half_y - q @ (q.mT @ half_y)
         half_left = half_left - q @ (q.mT @ half_left)

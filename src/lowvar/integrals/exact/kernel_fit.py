@@ -111,9 +111,11 @@ def space_of(data: Stacked, chosen: FitSettings, factor: np.ndarray, learn_facto
     """The hyper-parameters to learn; the factor of ``B``, ``(R, q, q)``, is given, or to start from.
 
     Raises:
-        UserError: the kernel has no lengthscale, but one was given, or one of another length.
+        UserError: the kernel has no lengthscale, but one was given, or one of another length; its matrix or its
+            derivatives are wrong.
     """
     repetitions, dim = data.x.shape[0], data.x.shape[2]
+    chosen.covariance.kernel.check(data.x[0, :6], data.scores[0, :6], chosen.operator)
     defaults = chosen.covariance.defaults(dim)
     parameters = {name: np.broadcast_to(value, (repetitions, len(value))) for name, value in defaults.items()}
     learnt = tuple(parameters)

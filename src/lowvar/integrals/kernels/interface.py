@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from array_api_compat import array_namespace, device
 
+from lowvar.errors import UserError
+
 Array = Any  # of NumPy or PyTorch
 Params = Mapping[str, Array]
 
@@ -50,6 +52,27 @@ class Kernel:
             return found
 
         return matrix, pull
+
+    def check(self, x: Array, lx: Array, order: int = 1) -> None:
+        """Refuses a kernel that would mislead a search for its parameters: ``x``, ``lx (n, d)``, a few points.
+
+        Raises:
+            UserError: its matrix is not symmetric, or its derivatives are not those that differences have.
+        """
+        stein, params = self.stein if order == 1 else self.stein2, self.defaults(x.shape[-1])
+        matrix, pull = self.with_slopes(params, x, lx, order)
+        size = np.abs(matrix).max()
+        if np.shape(matrix) != (len(x), len(x)) or not np.abs(matrix - matrix.mT).max() <= 1e-6 * size:
+            raise UserError(f"kernel {self.name!r}: its Stein kernel of {len(x)} points is not a symmetric matrix")
+        weight = matrix / size
+        for name, slope in pull(weight).items():
+            for i, step in enumerate(1e-4 * np.eye(len(params[name]))):
+                ahead, behind = (stein({**params, name: params[name] + s}, x, x, lx, lx) for s in (step, -step))
+                if not abs((weight * (ahead - behind)).sum() / 2e-4 - slope[i]) <= 1e-4 * len(x) * size:
+                    raise UserError(
+                        f"kernel {self.name!r}: the derivative in {name!r} is not that of a difference; without vjp"
+                        " its formulas must be analytic (no abs, maximum or conjugate of what depends on a parameter)"
+                    )
 
 
 STEP = 1e-100  # of a parameter, along the imaginary axis: its square is nothing
