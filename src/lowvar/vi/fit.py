@@ -15,13 +15,28 @@ import numpy as np
 import optax
 
 from lowvar.core import loop
-from lowvar.core.keys import named_key
-from lowvar.errors import UserError, whole
-from lowvar.vi import saved
+from lowvar.core.keys import named_key, numpy_generator
+from lowvar.errors import UserError, check_known, whole
+from lowvar.vi import linear_response, saved
 from lowvar.vi.devices import divided
 from lowvar.vi.estimators import GRADIENT
 from lowvar.vi.estimators.base import Estimator
-from lowvar.vi.judgement import LEAST, Optimum, common_elbo, judged, noisy_of
+from lowvar.vi.guides.gaussian import with_guide
+from lowvar.vi.judgement import (
+    ALIKE,
+    LEAST,
+    Optimum,
+    common_elbo,
+    effective_share,
+    judged,
+    khat,
+    khat_draws,
+    khat_limit,
+    khat_noise,
+    log_weights,
+    noisy_of,
+    smoothed,
+)
 from lowvar.vi.run import engine as engines
 from lowvar.vi.run import fixed_draws
 from lowvar.vi.run.fixed_draws import FixedDraws
@@ -44,7 +59,21 @@ from lowvar.vi.summary import summary as table_of
 if TYPE_CHECKING:
     from lowvar.vi.guides.amortised import Amortised
 
+_PROPOSALS = 2000  # draws that are weighted, at least
 _COSTLY = "each draw is a pass over all rows; set khat_samples to compute it"
+
+
+class Draws(dict):
+    """Draws by site, ``{site: (S, ...)}``.
+
+    Attributes:
+        khat: of the importance weights that they were resampled by; None without.
+        effective: the effective number of the draws that were weighted; None without.
+    """
+
+    def __init__(self, sites: Mapping[str, np.ndarray], khat: float | None = None, effective: float | None = None):
+        super().__init__(sites)
+        self.khat, self.effective = khat, effective
 
 
 @dataclass(frozen=True, repr=False)
@@ -138,30 +167,99 @@ class Fit:
         """
         return self.problem.auto_guide(self.guide_params)
 
-    def sample(self, num_samples: int = 1000, seed: int = 0) -> dict[str, np.ndarray]:
+    def sample(self, num_samples: int = 1000, seed: int = 0, *, importance: bool = False) -> "Draws":
         """Draws from the fitted guide, in constrained space: ``{site: (num_samples, ...)}``.
 
         Observed sites and those that follow from the data are not included; use ``Predictive`` for those.
         ``numpyro.param`` sites are in ``params``.
+
+        Args:
+            num_samples: number of draws.
+            seed: their seed.
+            importance: whether the draws are resampled towards the posterior, by Pareto-smoothed importance weights of
+                four times as many (at least 2000): each takes a pass over all rows. The result then has ``khat`` and
+                ``effective``, the effective number of the draws that were weighted. A guide that is too narrow, as the
+                mean-field one where coordinates are correlated, gives poor weights: see ``with_linear_response``.
+
+        Raises:
+            UserError: with ``importance``, k-hat is above its limit.
+
+        References:
+            Vehtari, Simpson, Gelman, Yao and Gabry, "Pareto smoothed importance sampling", 2024.
         """
         num_samples, seed = whole("num_samples", num_samples, 1), whole("seed", seed, 0)
         problem, backend = self.problem, self.problem.backend
-        eps = jax.random.normal(named_key(seed, "posterior"), (num_samples, problem.noise_dim), problem.dtype)
+        drawn = max(4 * num_samples, _PROPOSALS) if importance else num_samples
+        eps = jax.random.normal(named_key(seed, "posterior"), (drawn, problem.noise_dim), problem.dtype)
         params = {block: backend.asarray(value) for block, value in self.guide_params.items()}
+        eps, found, effective = np.asarray(eps), None, None
+        if importance:
+            weights = log_weights(problem, params, eps)
+            found = khat(weights)
+            if found > khat_limit(drawn) and effective_share(weights) < ALIKE:
+                raise UserError(
+                    f"sample: importance weights have k-hat {found:.2f}, above {khat_limit(drawn):.2g}: draws from "
+                    "this guide cannot be resampled to the posterior's; try fit.with_linear_response(), a wider guide, "
+                    "or NUTS"
+                )
+            shares = smoothed(weights)
+            effective = float(1 / np.square(shares).sum())
+            places = (numpy_generator(named_key(seed, "resampling")).random() + np.arange(num_samples)) / num_samples
+            chosen = np.searchsorted(np.cumsum(shares), places).clip(max=drawn - 1)  # systematic
+            eps = numpy_generator(named_key(seed, "order")).permutation(eps[chosen])
         transform = backend.vmap(lambda eps: problem.guide.transform(params, eps))
-        return problem.draws(transform(backend.asarray(np.asarray(eps))))
+        return Draws(problem.draws(transform(backend.asarray(eps))), found, effective)
 
-    def to_arviz(self, num_samples: int = 1000, seed: int = 0):
-        """The draws as ArviZ inference data (one chain).
+    def with_linear_response(self, *, error: float = 0.01, seed: int = 0) -> "Fit":
+        """The fit with a full-rank guide of the same means, whose covariance is that of linear response.
+
+        Its draws, summary and ArviZ export then have the standard deviations and correlations of ``covariance``, in the
+        unconstrained space; its k-hat tells whether they can be trusted. Saved, it is a fit of the full-rank guide;
+        it cannot be resumed, but ``lowvar.fit(..., guide="full_rank", init=it)`` starts from it.
+
+        Args:
+            error: see ``covariance``.
+            seed: see there.
 
         Raises:
-            UserError: ArviZ is not installed.
+            UserError: see ``covariance``; or more than 512 coordinates.
+        """
+        problem, free = with_guide(self.problem, "full_rank"), noisy_of(self.problem)
+        covariance = linear_response.of_coordinates(self, error, seed)
+        factor = np.eye(problem.dim)
+        factor[np.ix_(free, free)] = np.linalg.cholesky(covariance)
+        params = problem.guide.from_factor(self.guide_params["mu"], factor)  # type: ignore[attr-defined]
+        params = {block: np.asarray(value, problem.dtype) for block, value in params.items()}
+        arrays = {block: problem.backend.asarray(value) for block, value in params.items()}
+        value, deviation = map(float, common_elbo(problem, LEAST)(arrays))
+        trace = self.elbo.iloc[-1:].assign(elbo=value, elbo_se=deviation)
+        fitted, notes = fit_of(problem, params, trace), ()
+        if (draws := khat_draws(problem, None)) == 0:
+            return fitted
+        found = khat(log_weights(problem, arrays, khat_noise(problem, seed, draws), LEAST))
+        if found > khat_limit(draws):
+            notes = (
+                f"{problem.name}: with the covariance of linear response, k-hat {found:.2f} is above "
+                f"{khat_limit(draws):.2g}: a normal approximates this posterior badly. Check the intervals against "
+                "NUTS",
+            )
+            warnings.warn(notes[0], UserWarning, stacklevel=2)
+        return replace(fitted, khat=found, notes=notes)
+
+    def to_arviz(self, num_samples: int = 1000, seed: int = 0, *, importance: bool = False):
+        """The draws as ArviZ inference data (one chain); arguments as for ``sample``.
+
+        Raises:
+            UserError: ArviZ is not installed; see ``sample``.
         """
         try:
             import arviz
         except ModuleNotFoundError as error:
             raise UserError("to_arviz needs the package arviz: pip install 'lowvar[arviz]'") from error
-        posterior = {site: np.asarray(draws)[None] for site, draws in self.sample(num_samples, seed).items()}
+        posterior = {
+            site: np.asarray(draws)[None]
+            for site, draws in self.sample(num_samples, seed, importance=importance).items()
+        }
         if "posterior" in inspect.signature(arviz.from_dict).parameters:  # before ArviZ 1.0
             return arviz.from_dict(posterior=posterior)
         return arviz.from_dict({"posterior": posterior})
@@ -253,7 +351,10 @@ class Fit:
         Chains, and with them ``ess`` and ``r_hat``, do not exist here. The Monte Carlo errors are those of the draws.
         ``opt_mean`` and ``opt_sd`` are about the errors that the optimisation has left: the estimated distance from
         the best guide of the family, or its standard error if that is larger, see ``Fit.optimum``; not a number where
-        unknown. How far that guide is from the posterior is another question, see ``khat``.
+        unknown. How far that guide is from the posterior is another question, see ``khat``. ``lr_sd`` is the standard
+        deviation by linear response, see ``covariance``, with its standard error ``lr_sd_se``: where it is above
+        ``sd``, the guide is too narrow, as it is where coordinates are correlated. It is not a number where linear
+        response is not to be had, ``covariance`` says why, or costs more than a fit.
 
         Args:
             var_names: sites to show, one name or several; all if not given.
@@ -264,14 +365,89 @@ class Fit:
 
         Returns:
             pandas, columns ``mean, sd, hdi_3%, hdi_97%`` (named after the probability), ``mcse_mean, mcse_sd,
-            opt_mean, opt_sd``.
+            opt_mean, opt_sd, lr_sd, lr_sd_se``.
 
         Raises:
             UserError: an unknown site, or settings out of range.
         """
         num_samples = whole("num_samples", num_samples, 2)
         draws = self.sample(num_samples, seed)
-        return table_of(draws, var_names, hdi_prob, kind, self.problem.sites, self.optimum)
+        return table_of(draws, var_names, hdi_prob, kind, self.problem.sites, self.optimum, self._standard_deviations)
+
+    @cached_property
+    def _standard_deviations(self) -> dict[str, tuple[float, float]]:
+        """Standard deviations by linear response and their standard errors, by label; of few enough parameters."""
+        try:
+            names, found = linear_response.response(self, lambda sites: sites, 0.01, 0, costly=False)
+        except UserError:
+            return {}
+        return dict(zip(names, zip(np.sqrt(np.diag(found.covariance)), found.sd_se, strict=True), strict=True))
+
+    def covariance(self, var_names: str | Iterable[str] | None = None, *, error: float = 0.01, seed: int = 0):
+        """The covariance of the latent variables by linear response, in constrained space.
+
+        The standard deviations of a mean-field guide are those of a coordinate given all others: too small where
+        coordinates are correlated. Linear response asks how the means would move if the posterior were tilted, and
+        takes the covariance from there. It is exact for a normal posterior. It cannot mend a wrong mean, and it
+        describes the posterior near the guide: of two modes the one that the guide is at.
+
+        Args:
+            var_names: sites, one name or several; all if not given.
+            error: the relative standard error of standard deviations at which the number of draws is large enough.
+            seed: of the draws.
+
+        Returns:
+            pandas, a row and a column for each entry of each site, ``site[i, j]``.
+
+        Raises:
+            UserError: a guide with correlations of its own, rows in files, a fit that is not at an optimum, an unknown
+                site, or more than 64 entries where the guide has more than 1024 parameters.
+
+        References:
+            Giordano, Broderick and Jordan, "Covariances, robustness, and variational Bayes", 2018, section 3.
+        """
+        import pandas as pd
+
+        names, found = linear_response.response(self, self._chosen(var_names), error, seed)
+        return pd.DataFrame(found.covariance, index=names, columns=names)
+
+    def mean_and_sd(self, function: Callable[[dict[str, Any]], Any], *, error: float = 0.01, seed: int = 0):
+        """Means and standard deviations of functions of the latent variables, by linear response.
+
+        Args:
+            function: of ``{site: value}``, the sites in constrained space as arrays of JAX (tensors for a
+                ``TorchModel``); it returns an array, or a dict of arrays by name. It is differentiated.
+            error: see ``covariance``.
+            seed: see there.
+
+        Returns:
+            pandas, a row for each entry, columns ``mean``, over the guide; ``sd`` by linear response; their standard
+            errors ``mean_se``, as that of the best guide's mean, and ``sd_se``; and ``guide_sd``, the guide's own.
+
+        Raises:
+            UserError: see ``covariance``.
+
+        Example:
+            >>> fit.mean_and_sd(lambda z: {"effect": z["b"][1] - z["b"][0]})  # doctest: +SKIP
+        """
+        import pandas as pd
+
+        def named(sites):
+            found = function(sites)
+            return found if isinstance(found, Mapping) else {"value": found}
+
+        names, found = linear_response.response(self, named, error, seed)
+        columns = {"mean": found.mean, "sd": np.sqrt(np.diag(found.covariance)), "mean_se": found.mean_se,
+                   "sd_se": found.sd_se, "guide_sd": found.guide_sd}  # fmt: skip
+        return pd.DataFrame(columns, index=names)
+
+    def _chosen(self, var_names) -> Callable[[dict[str, Any]], dict[str, Any]]:
+        """The sites of the given names, all if None."""
+        known = self.sample(1)
+        names = list(known) if var_names is None else [var_names] if isinstance(var_names, str) else list(var_names)
+        for name in names:
+            check_known("site", name, known, where="covariance: var_names")
+        return lambda sites: {name: sites[name] for name in names}
 
     def plot(self, stem: str | os.PathLike | None = None):
         """The ELBO against steps, with its standard error: all of the run, and its end.

@@ -148,6 +148,29 @@ def khat(weights) -> float:
         return float(_psis_khat(weights))
 
 
+def smoothed(weights) -> np.ndarray:
+    """Pareto-smoothed importance weights ``(S,)`` that sum to 1, from their logarithms.
+
+    The largest are replaced by the expected order statistics of the generalised Pareto distribution that is fitted to
+    them, and are at most the largest weight.
+
+    References:
+        Vehtari, Simpson, Gelman, Yao and Gabry, "Pareto smoothed importance sampling", 2024, algorithm 1.
+    """
+    from numpyro.infer.importance import _fit_generalized_pareto
+
+    raw = np.exp(np.asarray(weights, float) - np.max(weights))
+    order, tail = np.argsort(raw), math.ceil(min(0.2 * len(raw), 3 * math.sqrt(len(raw))))
+    cut, largest = raw[order[-tail - 1]], order[-tail:]
+    if np.ptp(raw[largest]) > 1e-9 * raw[largest].max():
+        k, sigma = _fit_generalized_pareto(np.maximum(raw[largest] - cut, np.finfo(float).tiny))
+        p = (np.arange(tail) + 0.5) / tail
+        excess = -sigma * np.log1p(-p) if abs(k) < 1e-12 else sigma * np.expm1(-k * np.log1p(-p)) / k
+        if np.isfinite(excess).all():
+            raw[largest] = np.minimum(cut + excess, raw.max())
+    return raw / raw.sum()
+
+
 def effective_share(weights) -> float:
     """The effective share of draws with importance weights, given by their logarithms ``(S,)``: 1 if all are equal."""
     shares = np.exp(np.asarray(weights, float) - np.max(weights))
@@ -544,8 +567,20 @@ _CHECK = (
 # k-hat is the shape of a tail, also of weights that hardly vary: it is 0.3 to 0.9 at the best mean-field guide of the
 # mean and scale of 60 normal numbers, and above 1 if that is 2 % wider. With so large a share of effective draws,
 # standard deviations are within some percent of the posterior's.
-_ALIKE = 0.9
+ALIKE = 0.9
 _RISE = 1.0  # not converged: late in the run, the ELBO rises by more nats
+
+
+def khat_draws(problem, draws: int | None) -> int:
+    """The number of draws for k-hat: as given, or as many as the rows allow; 0 for none."""
+    most = min(_KHAT_SAMPLES, _KHAT_BUDGET // problem.rows_of_pass)
+    return draws if draws is not None else most if most >= LEAST else 0
+
+
+def khat_noise(problem, seed: int, draws: int) -> np.ndarray:
+    """Base noise for k-hat, ``(draws, noise_dim)``."""
+    eps = numpy_generator(named_key(seed, "khat")).standard_normal((draws, problem.noise_dim), np.float32)
+    return eps.astype(problem.dtype)
 
 
 def judged(
@@ -569,18 +604,15 @@ def judged(
     """
     problem, k, narrow, optimum, mode, alike = fit.problem, None, None, None, "", False
     params = {block: problem.backend.asarray(value) for block, value in fit.guide_params.items()}
-    if draws is None:
-        draws = min(_KHAT_SAMPLES, _KHAT_BUDGET // problem.rows_of_pass)
-        draws = draws if draws >= LEAST else 0
+    draws = khat_draws(problem, draws)
     if draws:
-        eps = numpy_generator(named_key(seed, "khat")).standard_normal((draws, problem.noise_dim), np.float32)
-        eps = eps.astype(problem.dtype)
+        eps = khat_noise(problem, seed, draws)
         together = solver.elbo_samples if _TOGETHER <= solver.elbo_samples <= draws else None
         weights = log_weights(problem, params, eps, together)
         k = khat(weights)
         narrow, optimum = _compared(problem, params, weights, eps)
         mode = other_mode(problem, params, draws, together)
-        alike = effective_share(weights) > _ALIKE
+        alike = effective_share(weights) > ALIKE
     good = k is not None and (k <= khat_limit(draws) or alike)
     if stated is None:
         unfinished, late = _unfinished(fit.problem, params, solver, seed, trace, good)

@@ -149,6 +149,8 @@ class Header:
     fixed: Fixed | None = None
 
     def __post_init__(self):
+        if self.run is not None and self.fixed is not None:
+            raise UserError("run and fixed: a fit has one of them")
         if self.run is not None and self.run.solver.dtype != self.dtype:
             raise UserError(f"run.solver.dtype: it must be {self.dtype}")
 

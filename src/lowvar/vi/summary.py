@@ -1,5 +1,6 @@
 """Tables of posterior draws in the form of ``arviz.summary``."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,9 @@ from lowvar.vi.judgement import Optimum
 
 
 def summary(
-    draws: dict[str, np.ndarray], var_names: Any, hdi_prob: float, kind: str, sites: Any, optimum: Optimum | None
-):
+    draws: dict[str, np.ndarray], var_names: Any, hdi_prob: float, kind: str, sites: Any, optimum: Optimum | None,
+    response: Mapping[str, tuple[float, float]],
+):  # fmt: skip
     """See ``Fit.summary``.
 
     Args:
@@ -20,6 +22,7 @@ def summary(
         kind: see there.
         sites: the coordinates of the latent sites in the vectors of ``optimum``, slices by name.
         optimum: the distance from the best guide.
+        response: standard deviations by linear response and their standard errors, by the label of an entry.
     """
     import pandas as pd
 
@@ -31,19 +34,22 @@ def summary(
         check_known("site", name, draws, where="summary: var_names")
     tail = 50 * (1 - hdi_prob)
     columns = ["mean", "sd", f"{kind}_{tail:.3g}%", f"{kind}_{100 - tail:.3g}%", "mcse_mean", "mcse_sd"]
-    columns += ["opt_mean", "opt_sd"]
+    columns += ["opt_mean", "opt_sd", "lr_sd", "lr_sd_se"]
     rows, labels = [], []
     for name in names:
         values = np.asarray(draws[name], float)
-        labels += [name + _label(place) for place in np.ndindex(values.shape[1:])]
+        entries = [name + label(place) for place in np.ndindex(values.shape[1:])]
+        labels += entries
         table = _of(values.reshape(len(values), -1), hdi_prob, kind)
         left = np.full((2, 1), np.nan) if optimum is None or name not in sites else _left(optimum, sites[name])
         left = left if left.shape[1] == len(table) else left.max(1, keepdims=True)
-        rows.append(np.column_stack([table, *(left * table[:, 1])]))
+        linear = np.reshape([response.get(entry, (np.nan, np.nan)) for entry in entries], (-1, 2))
+        rows.append(np.column_stack([table, *(left * table[:, 1]), linear]))
     return pd.DataFrame(np.concatenate(rows), index=labels, columns=columns)
 
 
-def _label(place: tuple[int, ...]) -> str:
+def label(place: tuple[int, ...]) -> str:
+    """``[i, j]`` of the entry ``(i, j)`` of an array; nothing for a number."""
     return f"[{', '.join(map(str, place))}]" if place else ""
 
 

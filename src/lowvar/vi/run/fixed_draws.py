@@ -148,7 +148,8 @@ class Objective:
         key: of the order of its rows.
 
     Attributes:
-        blocks: blocks of rows, of which the first is a random sample.
+        blocks: row numbers and weights of blocks of rows, of which the first is a random sample.
+        shares: the part of all rows that each block is.
     """
 
     def __init__(self, problem, key):
@@ -170,22 +171,23 @@ class Objective:
             tuple(problem.backend.asarray(part[i * size : (i + 1) * size]) for part in (index, weight))
             for i in range(blocks)
         ]
-        self._shares = [float(weight[i * size : (i + 1) * size].sum(dtype=float)) for i in range(blocks)]
+        self.shares = [float(weight[i * size : (i + 1) * size].sum(dtype=float)) for i in range(blocks)]
         self._center: Any = None
 
-    def _asarray(self, values):
+    def asarray(self, values):
+        """An array of the problem's backend and type."""
         return self.problem.backend.asarray(np.asarray(values, self.problem.dtype))
 
     def center(self, mu: np.ndarray) -> None:
         """Values are relative to the energy at ``mu`` from now on."""
-        self._center = self._asarray(mu)
+        self._center = self.asarray(mu)
 
     def __call__(self, mu, log_sigma, eps, blocks: int) -> tuple[float, np.ndarray, np.ndarray]:
         """Value and gradients at draws ``eps (S, dim)``, from the first ``blocks`` blocks, scaled to all rows."""
-        backend, share = self.problem.backend, sum(self._shares[:blocks])
-        params = {"mu": self._asarray(mu), "log_sigma": self._asarray(log_sigma)}
-        draws = [self._asarray(eps[i : i + _GROUP]) for i in range(0, len(eps), _GROUP)]
-        prior = [self._asarray(share if i == 0 else 0.0) for i in range(blocks)]
+        backend, share = self.problem.backend, sum(self.shares[:blocks])
+        params = {"mu": self.asarray(mu), "log_sigma": self.asarray(log_sigma)}
+        draws = [self.asarray(eps[i : i + _GROUP]) for i in range(0, len(eps), _GROUP)]
+        prior = [self.asarray(share if i == 0 else 0.0) for i in range(blocks)]
         found = [
             self._of_block(params, some, self._center, *self.blocks[i], prior[i])
             for i in range(blocks) for some in draws

@@ -1,7 +1,7 @@
 """A ``TorchModel`` as a ``VariationalProblem`` in PyTorch."""
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -68,10 +68,15 @@ class TorchProblem(VariationalProblem):
         """The names of the guide's parameters in ``named``."""
         return guide_forms.form_of(self.guide).names(self)
 
+    @property
+    def constrain(self) -> Callable[[torch.Tensor], dict[str, torch.Tensor]]:
+        """The values of the latent sites at a point ``z (dim,)``."""
+        return self.model.constrain or self.unravel
+
     def draws(self, z) -> dict[str, torch.Tensor]:
         """Values of the latent sites, ``{site: (S, ...)}``, at the points ``z (S, dim)``."""
         with torch.no_grad(), traceable():
-            return dict(torch.func.vmap(self.model.constrain or self.unravel)(torch.as_tensor(z)))
+            return dict(torch.func.vmap(self.constrain)(torch.as_tensor(z)))
 
     def auto_guide(self, guide_params):
         """The guide over ``z (dim,)``, a normal of ``torch.distributions``."""
