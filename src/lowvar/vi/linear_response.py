@@ -44,8 +44,8 @@ class Response(NamedTuple):
         mean: over the guide, ``(K,)``.
         covariance: ``(K, K)``.
         guide_sd: standard deviations of the guide, ``(K,)``.
-        mean_se: standard error of ``mean`` as that of the best guide, ``(K,)``: of the draws here and in the fit. Of fixed
-            draws, whose moments are matched, it is a bound.
+        mean_se: standard error of ``mean`` as that of the best guide, ``(K,)``: of the draws here and in the fit. Of
+            fixed draws, whose moments are matched, it is a bound.
         sd_se: standard error of the covariance's standard deviations, ``(K,)``.
         draws: number of draws.
     """

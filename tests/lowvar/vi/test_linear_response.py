@@ -190,7 +190,7 @@ def test_where_it_does_not_apply(skewed):
         skewed.with_linear_response().covariance()
     with pytest.raises(lowvar.UserError, match="site"):
         skewed.covariance("c")
-    with pytest.warns(UserWarning):
+    with pytest.warns(UserWarning, match="two: "):
         early = quiet(two, data, num_steps=3, estimator="naive")
     with pytest.raises(lowvar.UserError, match="optimum"):
         early.covariance()
@@ -200,7 +200,7 @@ def test_where_it_does_not_apply(skewed):
         z = numpyro.sample("z", dist.StudentT(1.0, 0.0, 0.001).expand([2]))
         numpyro.factor("rows", -0.5 * jnp.sum((y - z[0] * z[1]) ** 2) / 0.01 + gammaln(1.0))
 
-    with pytest.warns(UserWarning):
+    with pytest.warns(UserWarning, match="ridge: "):
         poor = quiet(ridge, {"y": np.ones(1)})
     with pytest.raises(lowvar.UserError, match="k-hat"):
         poor.sample(100, importance=True)
