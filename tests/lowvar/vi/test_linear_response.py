@@ -141,7 +141,8 @@ def test_rows_with_variables_of_their_own_and_point_estimates():
     y = 1.0 + rng.normal(size=groups) + rng.normal(size=groups)
 
     def model(y):
-        m, shift = numpyro.sample("m", dist.Normal(0.0, 3.0)), numpyro.param("shift", jnp.array(0.5))
+        m = numpyro.sample("m", dist.Normal(0.0, 3.0))
+        shift: Any = numpyro.param("shift", jnp.array(0.5))
         with numpyro.plate("rows", len(y)) as i:
             t = numpyro.sample("t", dist.Normal(m, 1.0))
             numpyro.sample("y", dist.Normal(t, 1.0), obs=y[i])
@@ -197,7 +198,7 @@ def test_where_it_does_not_apply(skewed):
     assert np.isnan(early.summary()["lr_sd"]).all()
 
     def ridge(y):
-        z = numpyro.sample("z", dist.StudentT(1.0, 0.0, 0.001).expand([2]))
+        z: Any = numpyro.sample("z", dist.StudentT(1.0, 0.0, 0.001).expand([2]))
         numpyro.factor("rows", -0.5 * jnp.sum((y - z[0] * z[1]) ** 2) / 0.01 + gammaln(1.0))
 
     with pytest.warns(UserWarning, match="ridge: "):
