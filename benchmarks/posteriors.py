@@ -225,6 +225,7 @@ def main() -> None:
         parser.error(f"no case {unknown[0]!r}; there are {', '.join(NAMES)}")
     jax.config.update("jax_enable_compilation_cache", False)
     found = json.loads(args.out.read_text()) if args.out.is_file() else {}
+    print(table(["model", *METHODS, ""], []))
     for name in [] if args.page else args.cases or sized(args.size, NAMES, NAMES, ["one", "units"]):
         model, data = made(name, CASES[name].rows[0])
         record = found.setdefault(name, {})

@@ -20,6 +20,7 @@ def test_there_are_benchmarks():
         "decompose.py",
         "search.py",
         "integrals.py",
+        "posteriors.py",
         "thirty.py",
         "trust.py",
     } <= set(BENCHMARKS)

@@ -129,7 +129,7 @@ def test_ratios_are_those_of_the_rounds_and_judged_by_their_median():
     assert common.met({"value": 1.0}) is None
 
 
-@pytest.mark.parametrize("page", ["performance", "trust", "thirty-models", "integrating-samples"])
+@pytest.mark.parametrize("page", ["performance", "posteriors", "trust", "thirty-models", "integrating-samples"])
 def test_every_filled_part_of_a_page_has_both_comments(page):
     text = (REPOSITORY / f"docs/{page}.md").read_text("utf-8")
     names = re.findall(r"<!-- (\w+) -->", text)
