@@ -103,6 +103,9 @@ def test_of_a_posterior_that_is_not_normal(skewed):
     assert by_name.loc["sum", "sd"] == pytest.approx(np.sqrt(ones @ found.to_numpy() @ ones), rel=1e-6)
     assert by_name.loc["own", "guide_sd"] == pytest.approx(table.loc["a", "sd"], rel=0.1)
     assert abs(by_name.loc["own", "mean"] - mean[0]) < 0.1 * sd[0]
+    square = skewed.mean_and_sd(lambda z: (z["a"] - by_name.loc["own", "mean"]) ** 2).iloc[0]
+    assert square["mean"] == pytest.approx(by_name.loc["own", "guide_sd"] ** 2, rel=0.02)
+    assert square["sd"] > 0
 
 
 def test_standard_errors_are_as_large_as_the_errors():
