@@ -50,16 +50,6 @@ def form_of(guide: Gaussian) -> Form:
     return _FORMS[guide.autoguide]
 
 
-def named(problem, vectors) -> dict[str, Any]:
-    """The guide's parameters under NumPyro's names, as NumPy arrays.
-
-    Args:
-        problem: a ``NumPyroProblem`` or ``TorchProblem``.
-        vectors: the guide's parameters, ``{block: vector}`` of the backend.
-    """
-    return form_of(problem.guide).written(problem, vectors)
-
-
 def autoguide(problem):
     """The guide of ``numpyro.infer.autoguide`` that accepts ``named``, set up for a NumPyro model and its data."""
     from numpyro import handlers
@@ -131,7 +121,7 @@ def _differs(value, was) -> bool:
     return not np.allclose(value, was, equal_nan=True)
 
 
-_OURS = {
+OURS = {  # guides of NumPyro, and Pyro, and the same families of lowvar
     "AutoNormal": "mean_field", "AutoDiagonalNormal": "mean_field", "AutoMultivariateNormal": "full_rank",
     "AutoLowRankMultivariateNormal": "low_rank",
 }  # fmt: skip
@@ -155,9 +145,9 @@ def from_autoguide(guide, model, init, given: bool = False) -> tuple[Any, Any]:
     if not any(parent.__name__ == "AutoGuide" and ".autoguide" in parent.__module__ for parent in kind.__mro__):
         return guide, init
     name, own = kind.__name__, kind.__module__.split(".")[0] in ("numpyro", "pyro")
-    if not own or name not in _OURS:
+    if not own or name not in OURS:
         raise UserError(
-            f"guide: {name} is no guide of fit; it has those of {', '.join(_OURS)}, or by name 'mean_field', "
+            f"guide: {name} is no guide of fit; it has those of {', '.join(OURS)}, or by name 'mean_field', "
             "'full_rank', 'block_diagonal' and 'low_rank'; for others use the library's own SVI"
         )
     if one is not kind:
@@ -169,7 +159,7 @@ def from_autoguide(guide, model, init, given: bool = False) -> tuple[Any, Any]:
         }
     usual = {key: one.default for key, one in inspect.signature(kind).parameters.items()}
     changed = {key: value for key, value in options.items() if value is not None and value != usual.get(key)}
-    family: Any = _OURS[name]
+    family: Any = OURS[name]
     if "rank" in changed:
         family = {"guide": family, "rank": changed.pop("rank")}
     strategy = changed.pop("init_loc_fn", None)
