@@ -26,7 +26,7 @@ from lowvar.vi.run import engine as engines
 from lowvar.vi.run import fixed_draws
 from lowvar.vi.run.fixed_draws import FixedDraws
 from lowvar.vi.run.settings import LBFGS, Method
-from lowvar.vi.run.watched import ENDED, Evaluation, Measurements, Run, Watch, called, interruptible, rule_of
+from lowvar.vi.run.watched import ENDED, Evaluation, Run, Watch, called, interruptible, rule_of
 from lowvar.vi.settings import (
     check_arguments,
     check_callback,
@@ -201,7 +201,7 @@ class Fit:
                 "resume: a fit at fixed draws has no stochastic steps to continue: start some from it, "
                 "lowvar.fit(..., init=fit, num_steps=...), or raise num_steps of optimizer='lbfgs'"
             )
-        if run is None or run.measurements is None:
+        if run is None or not run.stops:
             raise UserError(
                 "resume: this fit has no state to continue from: lowvar.load needs the optimizer or estimator that fit "
                 "was given as an object"
@@ -525,7 +525,7 @@ def completed(problem, run: Run, progress, rule=None, callback=None, first: tupl
     )  # fmt: skip
     run = replace(
         run, num_steps=watch.num_steps, epochs=(watch.early, watch.whole), copies=watch.copies,
-        measurements=Measurements(watch.record.at, watch.record.stacked()), ended=watch.ended,
+        stops=tuple(watch.record.at), measured=watch.record.stacked(), ended=watch.ended,
     )  # fmt: skip
     return replace(fitted, run=run)
 

@@ -28,7 +28,7 @@ from lowvar.vi.judgement import Optimum
 from lowvar.vi.run import engine as engines
 from lowvar.vi.run.fixed_draws import FixedDraws
 from lowvar.vi.run.settings import Method, Settings
-from lowvar.vi.run.watched import Ended, Measurements, Run
+from lowvar.vi.run.watched import Ended, Run
 from lowvar.vi.settings import holds_data, problem_of, start_of, starts
 
 _MOST = 2**31 - 1  # of a count: steps and rows are numbered by 32-bit integers
@@ -342,15 +342,15 @@ def _content(fit) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     }
     if fit.fixed is not None:
         about["fixed"] = asdict(fit.fixed)
-    if run is not None and run.measurements is not None:
+    if run is not None and run.stops:
         about["run"] = {
             "estimator": run.method.estimator, "options": run.method.options, "num_steps": run.num_steps,
             "own_estimator": _own(run.method.factory), "own_objects": sorted(run.solver.own),
             "solver": descent(run.solver), "seed": run.seed, "name": run.name,
             "khat_samples": run.khat_samples, "epochs": list(run.epochs), "ended": run.ended,
-            "stops": list(run.measurements.stops),
+            "stops": list(run.stops),
         }  # fmt: skip
-        arrays |= {f"reached/{name}": value for name, value in run.measurements.measured.items()}
+        arrays |= {f"reached/{name}": value for name, value in run.measured.items()}
         for epoch in set(run.epochs):
             arrays |= {f"kept/{epoch}/{i}": leaf for i, leaf in enumerate(problem.backend.leaves(run.copies[epoch]))}
     try:
@@ -525,7 +525,7 @@ def _run(where, saved, arrays, reached, problem, estimator, own) -> Run | None:
         kept[epoch] = problem.backend.rebuilt(leaves, like)
     return Run(
         method, solver, saved.num_steps, saved.seed, saved.name, saved.khat_samples, saved.epochs, kept,
-        Measurements(list(saved.stops), reached), saved.ended,
+        saved.stops, reached, saved.ended,
     )  # fmt: skip
 
 

@@ -397,41 +397,45 @@ _STEP = 0.3  # standard deviation of a step along them
 _ZERO = 1e-4  # a change that counts as none, relative to changes away from the centre
 
 
-def random_start(
-    centre: np.ndarray, sites: Mapping[str, slice], near: Iterable[str], key: Any, *,
-    problem_at: Callable[[np.ndarray], Any], check: Any,
-) -> Any:  # fmt: skip
+def random_start(problem, centre, log_sigma, joint, near: Iterable[str], key: Any, where: str, check: Any) -> Any:
     """The problem with a start whose means are ``centre`` plus a random part, checked.
 
     Sites at a saddle point start far from it, unless the density is not finite there.
 
     Args:
+        problem: without a start.
         centre: ``(dim,)``.
-        sites: entries of each site in it.
-        near: the sites whose start has a random part.
-        key: JAX key; None if there are none.
-        problem_at: the problem whose start has some means.
+        log_sigma: see ``started``; so are ``joint``, ``key`` and ``where``.
+        joint: see there.
+        near: the sites whose start has a random part, if there is a key and ``joint`` has no means.
+        key: see there.
+        where: see there.
         check: a ``Check``.
     """
+
+    def at(mu):
+        return replace(problem, start=started(problem, mu, log_sigma, joint, key, where))
+
+    near = [] if key is None or LOC in joint else near
     if key is None:
-        problem = problem_at(centre)
-        check(problem, centre, near)
-        return problem
-    rng, mu = numpy_generator(key), centre.copy()
+        first = at(centre)
+        check(first, centre, near)
+        return first
+    rng, mu, sites = numpy_generator(key), centre.copy(), problem.sites
     draws = NEAR * rng.standard_normal(len(centre))
     for site in near:
         mu[sites[site]] += draws[sites[site]]
-    problem = problem_at(mu)
-    if not (saddles := check(problem, centre, near)):
-        return problem
+    first = at(mu)
+    if not (saddles := check(first, centre, near)):
+        return first
     draws = rng.uniform(-FAR, FAR, len(centre))
     for site in saddles:
         mu[sites[site]] = draws[sites[site]]
-    far = problem_at(mu)
+    far = at(mu)
     try:
         check.density(far)
     except UserError:
-        return problem
+        return first
     return far
 
 

@@ -11,7 +11,7 @@ not be continuous then, and no guide has to approximate it. Otherwise it is a la
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -253,12 +253,8 @@ def from_numpyro(
     init, joint = guide_forms.split(init, sites, where)
     centre, log_sigma, near = _start(name, transforms, np.asarray(first), point, sites, init, init_is)
     encoded = local if is_amortised(guide) else {}
-    near = [] if key is None or guide_forms.LOC in joint else [site for site in near if site not in encoded]
-    return random_start(
-        centre, sites, near, key,
-        problem_at=lambda mu: replace(problem, start=guide_forms.started(problem, mu, log_sigma, joint, key, where)),
-        check=NumPyroCheck(densities),
-    )  # fmt: skip
+    near = [site for site in near if site not in encoded]
+    return random_start(problem, centre, log_sigma, joint, near, key, where, NumPyroCheck(densities))
 
 
 def transform(site, name):

@@ -352,15 +352,7 @@ def build(
         starts: initial parameters, ``{"mu": (repetitions, dim), ...}``; by default the solver's ``initial``.
         num_steps: of the single run of a fit.
     """
-
-    def pilot(make, settings):
-        start = starts and {block: one[:1] for block, one in starts.items()}
-        return VariationalEngine(
-            problem, make, settings, noise_keys(seed, f"{name} pilot", 1),
-            start or start_params(problem, solver.initial, seed, f"{name} pilot", 1),
-        )  # fmt: skip
-
-    method = with_pilot(method, problem, solver, pilot)
+    method = with_pilot(method, problem, solver, seed, f"{name} pilot", starts)
     keys = noise_keys(seed, name, solver.repetitions)
     if starts is None:
         starts = start_params(problem, solver.initial, seed, name, solver.repetitions)
@@ -407,14 +399,16 @@ def memory() -> int:
 _PER_DECADE = 12  # moments at which it is read
 
 
-def with_pilot(method, problem, solver, build):
+def with_pilot(method, problem, solver, seed: int, name: str, starts):
     """The method, with the ``variances`` that its estimator needs; if the pilot diverges, those from before.
 
     Args:
         method: a ``Method``.
         problem: an objective.
         solver: the run's ``Settings``.
-        build: ``(make_solver, solver) -> engine``, with a start and noise of the pilot's own.
+        seed: the experiment's.
+        name: of the pilot, from which its noise derives.
+        starts: the run's, see ``build``.
 
     Raises:
         UserError: several step sizes, whose variances would differ.
@@ -439,7 +433,9 @@ def with_pilot(method, problem, solver, build):
         adaptive = GRADIENT.get("mlmc_adaptive")
         return descents(adaptive(problem, sampler.batches, stated["pilot"], stated["base"]), settings, sampler)
 
-    pilot = build(make_solver, settings)
+    own = {block: one[:1] for block, one in (starts or {}).items()}
+    own = own or start_params(problem, solver.initial, seed, name, 1)
+    pilot = VariationalEngine(problem, make_solver, settings, noise_keys(seed, name, 1), own)
     state, done, found, taken = pilot.init(), 0, [], 0.0
     for stop in [1, *(one for one in pilot.stops if one > 1)]:
         state, done = pilot.advance(state, done, stop - done), stop

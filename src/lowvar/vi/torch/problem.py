@@ -1,7 +1,7 @@
 """A ``TorchModel`` as a ``VariationalProblem`` in PyTorch."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -96,16 +96,11 @@ def problem_of(model, *, name, init, init_is, key, guide) -> TorchProblem:
     where = f"{name}: {init_is}"
     init, joint = guide_forms.split(init, sites, where)
     centre, log_sigma, near = _start(model, name, sites, init, where)
-    near = [] if key is None or guide_forms.LOC in joint else near
     problem = TorchProblem(
         name, get("torch"), model.N, model.dim, likelihood, prior, sites=sites, dtype=dtype_of(model, name, centre),
         model=model, family=family(guide), subsample_size=model.subsample_size,
     )  # fmt: skip
-    return random_start(
-        centre, sites, near, key,
-        problem_at=lambda mu: replace(problem, start=guide_forms.started(problem, mu, log_sigma, joint, key, where)),
-        check=TorchCheck(),
-    )  # fmt: skip
+    return random_start(problem, centre, log_sigma, joint, near, key, where, TorchCheck())
 
 
 def _start(model, name, sites, init, where):
