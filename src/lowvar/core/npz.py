@@ -7,14 +7,13 @@ import keyword
 import os
 import zipfile
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 
 from lowvar.errors import UserError
 
 _END, _COUNT, _UNSTATED = 22, slice(10, 12), 0xFFFF  # record at the end of a zip archive: its number of members
-_RATIO = 1100  # deflate compresses at most 1032 times
 _HOW = "write it with numpy.savez(path, x=x, y=y)"
 
 
@@ -44,7 +43,7 @@ def read(source: str | os.PathLike | IO[bytes]) -> dict[str, np.ndarray]:
     if isinstance(source, str | os.PathLike):
         with Path(source).open("rb") as stream:
             return read(stream)
-    length = source.seek(0, io.SEEK_END)
+    source.seek(0, io.SEEK_END)  # zipfile would take a file that cannot be read for a damaged one
     source.seek(0)
     arrays: dict[str, np.ndarray] = {}
     where = ""
@@ -55,7 +54,10 @@ def read(source: str | os.PathLike | IO[bytes]) -> dict[str, np.ndarray]:
                 if name in arrays:
                     raise Damaged(f"it has two arrays {name!r}")
                 where = f"array {name!r}: "
-                arrays[name] = _array(archive, member, name, length)
+                with archive.open(member) as stream:
+                    arrays[name] = np.lib.format.read_array(stream, allow_pickle=False)
+                    if stream.read(1):  # the end of a member checks its checksum
+                        raise Damaged(f"array {name!r} is longer than its header says")
             where = ""
             source.seek(-_END - len(archive.comment), io.SEEK_END)
             stated = int.from_bytes(source.read(_END)[_COUNT], "little")
@@ -90,11 +92,13 @@ def of_model(path: str | os.PathLike) -> tuple[dict[str, np.ndarray], np.ndarray
     try:
         with path.open("rb") as stream:
             digest = hashlib.file_digest(stream, "sha256").hexdigest()
-            arrays = _archive(stream, path)
+            arrays = read(stream)
     except FileNotFoundError as error:
         raise UserError(f"{path} does not exist: `lowvar prepare` writes such files, or {_HOW}") from error
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror or error}; it should be a readable npz file") from error
+    except Damaged as error:
+        raise UserError(f"{path} is damaged, or no npz of numbers: {error}; {_HOW}") from error
     meta = arrays.pop("meta", None)
     if not arrays:
         raise UserError(f"{path} holds no arrays: {_HOW}")
@@ -125,48 +129,3 @@ def check_finite(name: str, array: np.ndarray, where: str) -> None:
             f"{where}: array {name!r} has {array[first]}{place} ({count} such "
             f"value{'s' if count > 1 else ''} of {array.size}); every value should be finite"
         )
-
-
-def _archive(stream: IO[bytes], path: Path) -> dict[str, np.ndarray]:
-    """All arrays of the file."""
-    stream.seek(0)
-    if not zipfile.is_zipfile(stream):
-        raise UserError(f"{path} is not an npz file, or a truncated one: {_HOW}")
-    try:
-        return read(stream)
-    except Damaged as error:
-        raise UserError(f"{path} is damaged, or no npz of numbers: {error}; {_HOW}") from error
-
-
-def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str, length: int) -> np.ndarray:
-    if member.filename == name:
-        raise Damaged(f"{name!r} is not an array")
-    if member.compress_size > length or member.file_size > _RATIO * member.compress_size + _RATIO:
-        raise Damaged(f"array {name!r} is longer than the file")
-    with archive.open(member) as stream:
-        shape, fortran, dtype = _header(stream, name)
-        if dtype.hasobject:
-            raise Damaged(f"array {name!r} holds Python objects")
-        count = 1
-        for size in shape:
-            count *= size
-        held = member.file_size - stream.tell()
-        if min(shape, default=0) < 0 or count * dtype.itemsize != held:
-            raise Damaged(f"array {name!r} has {held} bytes, and its header has shape {shape} of {dtype}")
-        content: Any = np.empty(held, np.uint8)
-        view, filled = memoryview(content), 0
-        while filled < held and (read := stream.readinto(view[filled:])):
-            filled += read
-        if filled < held or stream.read(1):  # the end of a member checks its checksum
-            raise Damaged(f"array {name!r} is cut off")
-    return np.ndarray(shape, dtype, content if held else None, order="F" if fortran else "C")
-
-
-def _header(stream: Any, name: str) -> tuple[tuple[int, ...], bool, np.dtype]:
-    """Shape, order and dtype."""
-    version = np.lib.format.read_magic(stream)
-    if version == (1, 0):
-        return np.lib.format.read_array_header_1_0(stream)
-    if version == (2, 0):
-        return np.lib.format.read_array_header_2_0(stream)
-    raise Damaged(f"array {name!r} has version {version} of the npy format")

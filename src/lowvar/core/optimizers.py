@@ -127,7 +127,7 @@ def optimizer(
     return _averaged(backend, transformation, rows) if average else transformation
 
 
-def row_adam(step_size, rows: Any, b1=0.9, b2=0.999, eps=1e-8) -> optax.GradientTransformation:
+def row_adam(step_size, rows: Any) -> optax.GradientTransformation:
     """Adam on the vectors of batches: moments and bias corrections of a row count the visits of that row.
 
     Dense Adam lets the moments of a row decay in all of the ``S = N / B`` steps from one visit to the next. Its second
@@ -144,15 +144,12 @@ def row_adam(step_size, rows: Any, b1=0.9, b2=0.999, eps=1e-8) -> optax.Gradient
     Args:
         step_size: a number, or a traced scalar.
         rows: the ``Rows`` of the model: where the coordinates of rows are in a batch's vector.
-        b1: decay of the first moment.
-        b2: decay of the second moment.
-        eps: added to the root of the second moment.
 
     References:
         Kingma and Ba, "Adam: a method for stochastic optimization", 2015, algorithm 1; Zhou et al., "AdaShift:
         decorrelation and convergence of adaptive learning rate methods", 2019, for the bias.
     """
-    N, d = rows.own.shape
+    (N, d), b1, b2, eps = rows.own.shape, 0.9, 0.999, 1e-8  # decays of the moments; eps is added to the root
 
     def init(params):
         zeros = jax.tree.map(jnp.zeros_like, params)

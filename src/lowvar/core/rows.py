@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from numbers import Number
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -25,34 +25,17 @@ USE_OF_PARQUET = (
 )
 
 
-class RowSource(Protocol):
-    """Rows in files, read block by block; see the module.
+class Mapped:
+    """Arrays of equal length, of which some are memory-mapped.
+
+    Args:
+        arrays: the arrays, by name.
 
     Attributes:
         N: number of rows.
         sizes: rows of each block, ``(blocks,)``.
         window: rows to shuffle together, or some more.
     """
-
-    N: int
-    sizes: np.ndarray
-    window: int
-
-    def read(self, block: int) -> dict[str, np.ndarray]:
-        """The columns of a block."""
-        ...
-
-    def take(self, index: np.ndarray) -> dict[str, np.ndarray]:
-        """The columns of the rows ``index (n,)``, which ascends."""
-        ...
-
-    def about(self) -> str:
-        """What a user may not know of the columns' shapes, as a part of a sentence; empty if there is nothing."""
-        ...
-
-
-class Mapped:
-    """Arrays of equal length, of which some are memory-mapped. Arguments: the arrays, by name."""
 
     def __init__(self, arrays: Mapping[str, np.ndarray]):
         self._arrays = dict(arrays)
@@ -64,16 +47,16 @@ class Mapped:
         self.window = block * (_WINDOW // _BLOCK)
 
     def read(self, block: int) -> dict[str, np.ndarray]:
-        """See ``RowSource``."""
+        """The columns of a block."""
         where = slice(self._starts[block], self._starts[block] + self.sizes[block])
         return {name: np.asarray(array[where]) for name, array in self._arrays.items()}
 
     def take(self, index: np.ndarray) -> dict[str, np.ndarray]:
-        """See ``RowSource``."""
+        """The columns of the rows ``index (n,)``, which ascends."""
         return {name: np.asarray(array[index]) for name, array in self._arrays.items()}
 
     def about(self) -> str:
-        """See ``RowSource``: the arrays have the shapes that the user gave them."""
+        """What a user may not know of the columns' shapes, in words: these arrays have those that the user gave."""
         return ""
 
 
@@ -136,7 +119,7 @@ class Parquet:
         self.window = max(1, memory // (8 * sum(map(len, self._columns.values()))))
 
     def about(self) -> str:
-        """See ``RowSource``."""
+        """See ``Mapped``."""
         shapes = ", ".join(
             f"{key} (N,) of column {names[0]!r}" if key in self._scalar
             else f"{key} (N, {len(names)}) of columns {', '.join(map(repr, names))}"
@@ -161,7 +144,7 @@ class Parquet:
         return arrays
 
     def read(self, block: int) -> dict[str, np.ndarray]:
-        """See ``RowSource``."""
+        """See ``Mapped``."""
         table = self._table(block)
         return {
             key: table[names[0]] if key in self._scalar else np.column_stack([table[name] for name in names])
@@ -169,7 +152,7 @@ class Parquet:
         }
 
     def take(self, index: np.ndarray) -> dict[str, np.ndarray]:
-        """See ``RowSource``: reads every row group that has one of them."""
+        """See ``Mapped``: reads every row group that has one of them."""
         first = np.searchsorted(index, self._starts)
         last = np.searchsorted(index, self._starts + self.sizes)
         found = [
@@ -204,7 +187,7 @@ def _refuse_twice(paths: Iterable[str]) -> None:
         raise UserError(f"Parquet: {twice[0]} is in the list more than once; its rows would count as often")
 
 
-def in_files(data: Any) -> tuple[RowSource | None, dict[str, Any]]:
+def in_files(data: Any) -> tuple["Mapped | Parquet | None", dict[str, Any]]:
     """The rows that a model's data have in files, and the data that are the same for all rows.
 
     Memory-mapped arrays are rows, and so are all arrays of the same length beside them.

@@ -14,6 +14,7 @@ from torch.utils import _pytree as pytree
 
 from lowvar.core import torch_optimizers
 from lowvar.core.torch_graph import program
+from lowvar.errors import UserError, one_line
 
 _DRAWN = 64  # turns whose noise is drawn at once
 
@@ -68,6 +69,11 @@ class _Torch:
         # PyTorch gives the tangents of some scalars in float64, which indexed gradients of float32 refuse
         try:
             value, tangent = torch.func.jvp(function, primals, tangents)  # type: ignore[misc]
+        except NotImplementedError as error:
+            raise UserError(
+                "PyTorch cannot differentiate the functions of this model twice, as an estimator with control variates "
+                f"does; 'naive', 'stl' and 'mlmc' do not ({one_line(error)})"
+            ) from error
         except RuntimeError as error:
             if "dtypes match" not in str(error):
                 raise

@@ -164,7 +164,7 @@ class Check:
         """Checks derivatives, where a library cannot take those of all functions."""
 
     def evaluator(self, problem, z) -> tuple[Callable[..., Any], Mapping[str, Any], np.ndarray]:
-        """``evaluate`` of ``interaction``, ``columns`` of ``batches``, and the point in NumPy, ``(dim,)``."""
+        """``evaluate`` of ``check_rows``, ``columns`` of ``batches``, and the point in NumPy, ``(dim,)``."""
         raise NotImplementedError
 
     def words(self, problem, meeting: "Interaction") -> str:
@@ -275,15 +275,17 @@ def batches(N: int, dim: int, columns: Mapping[str, Any]) -> list[np.ndarray]:
 
 
 def check_rows(
-    name: str, N: int, evaluate: Callable[..., Any], columns: Mapping[str, Any], start: np.ndarray,
-    words: Callable[["Interaction"], str],
+    name: str, N: int, evaluate: Callable[[np.ndarray, np.ndarray, bool], tuple[np.ndarray, np.ndarray]],
+    columns: Mapping[str, Any], start: np.ndarray, words: Callable[[Interaction], str],
 ) -> list[np.ndarray]:  # fmt: skip
-    """Checks that rows do not interact; returns the batches that it compares.
+    """Checks that rows do not interact near a point; returns the batches that it compares.
 
     Args:
         name: of the model.
         N: number of rows.
-        evaluate: see ``interaction``.
+        evaluate: ``(z (dim,), rows (B,), alone) -> (P, B), (P, ...)``: ``P`` quantities of each row, the first of them
+            its log-likelihood in nats, with the rows as one batch, or each ``alone``; and those of the part that all
+            rows share, for each batch.
         columns: see ``batches``.
         start: the point, ``(dim,)``.
         words: on rows that interact.
@@ -291,26 +293,7 @@ def check_rows(
     Raises:
         UserError: rows do.
     """
-    found = batches(N, start.size, columns)
-    if (meeting := interaction(evaluate, found, start)) is not None:
-        raise UserError(f"{name}: {words(meeting)}")
-    return found
-
-
-def interaction(
-    evaluate: Callable[[np.ndarray, np.ndarray, bool], tuple[np.ndarray, np.ndarray]],
-    found: list[np.ndarray], start: np.ndarray,
-) -> Interaction | None:  # fmt: skip
-    """The first rows that interact near a point; None if there are none.
-
-    Args:
-        evaluate: ``(z (dim,), rows (B,), alone) -> (P, B), (P, ...)``: ``P`` quantities of each row, the first of them
-            its log-likelihood in nats, with the rows as one batch, or each ``alone``; and those of the part that all
-            rows share, for each batch.
-        found: from ``batches``.
-        start: the point, ``(dim,)``.
-    """
-    rng = np.random.default_rng(0)
+    found, rng = batches(N, start.size, columns), np.random.default_rng(0)
     tries = [start + spread * rng.normal(size=start.size) for spread in _SPREADS]
     signs = rng.choice([-1.0, 1.0], size=(3, start.size))
     for parts in (slice(None), slice(0, 1)):  # values alone where derivatives are not finite
@@ -318,11 +301,14 @@ def interaction(
             z = z.astype(start.dtype)
             together = [evaluate(z, rows, False) for rows in found]
             if all(np.isfinite(values[parts]).all() for values, _ in together):
-                return _compared(evaluate, found, z, together, signs, parts)
-    return None  # the check of the density rejects such a start
+                if (meeting := _compared(evaluate, found, z, together, signs, parts)) is not None:
+                    raise UserError(f"{name}: {words(meeting)}")
+                return found
+    return found  # the check of the density rejects such a start
 
 
 def _compared(evaluate, found, z, together, signs, parts) -> Interaction | None:
+    """The first rows that interact at a point; None if there are none."""
     shared = []
     for rows, (values, common) in zip(found, together, strict=True):
         alone, common_alone = (one[parts].astype(float) for one in evaluate(z, rows, True))

@@ -164,20 +164,29 @@ def decomposer(estimators: Mapping[str, Any], *, all_rows: bool):
     a chunk of all of them takes too much memory.
     """
     lengths = {name: sum(estimator.problem.blocks.values()) for name, estimator in estimators.items()}
+    backend = next(iter(estimators.values())).problem.backend
+    programs: dict[tuple[str, ...], Any] = {}
+
+    def program(names):
+        joined = _joined({name: estimators[name] for name in names})
+        return backend.jit(
+            lambda state, params, designs: backend.map(
+                lambda design: components(joined, state, params, *design, all_rows=all_rows), designs
+            )
+        )
 
     def decompose(states, params, *design):
-        columns = design[-1].shape[1]
+        columns, found = design[-1].shape[1], {}
         fit = columns * sum(lengths.values()) * _CHUNK <= _VALUES
-        found = {}
+        arrays = tuple(backend.asarray(np.array(part)) for part in design)
         for names in [tuple(lengths)] if fit else [(name,) for name in lengths]:
             if names not in programs:
-                programs[names] = _decomposer(_joined({name: estimators[name] for name in names}), all_rows)
-            values = programs[names]({name: states[name] for name in names}, params, *design)
+                programs[names] = program(names)
+            values = backend.to_numpy(programs[names]({name: states[name] for name in names}, params, arrays))
             ends = np.cumsum([lengths[name] for name in names])[:-1]
             found |= dict(zip(names, np.split(values, ends, axis=-1), strict=True))
         return found
 
-    programs: dict[tuple[str, ...], Any] = {}
     return decompose
 
 
@@ -191,23 +200,6 @@ def _joined(estimators):
         return {(name, block): gradients[name][block] for name, block in blocks}, states
 
     return SimpleNamespace(problem=SimpleNamespace(backend=problem.backend, blocks=blocks), estimate=estimate)
-
-
-def _decomposer(estimator, all_rows: bool):
-    """``(state, params, *designs) -> (replicates, 3, parameters)`` NumPy, compiled once if the backend compiles."""
-    backend = estimator.problem.backend
-
-    def replicate(state, params, design):
-        return components(estimator, state, params, *design, all_rows=all_rows)
-
-    @backend.jit
-    def every(state, params, design):
-        return backend.map(lambda one: replicate(state, params, one), design)
-
-    def decompose(state, params, *design):
-        return backend.to_numpy(every(state, params, tuple(backend.asarray(np.array(part)) for part in design)))
-
-    return decompose
 
 
 def samples(problem, found: Mapping[str, np.ndarray], run: int = 0):

@@ -24,11 +24,11 @@ from lowvar.vi.guides.amortised import Amortised
 from lowvar.vi.guides.forms import inferred
 from lowvar.vi.run import engine as engines
 from lowvar.vi.run.watched import Run
+from lowvar.vi.saved import densities
 from lowvar.vi.settings import DEFAULT, check_arguments, methods_of, problem_of, solver_of, start_of, starts
 
 COMPARED = ("naive", "stl", "cv", "joint", "joint_svrg", DEFAULT)
 _REFERENCE = 2**22  # single-row gradients of the reference for errors
-_COMPARED_ROWS = 7  # rows whose densities tell whether two functions are the same model
 _ROUNDS, _ROUND = 7, 0.01  # of timings, and the seconds of each for an estimator
 _DESIGN_BUDGET = 2**22  # single-row gradients of a decomposition, above which data rows are sampled
 
@@ -206,7 +206,9 @@ def decompose(
         methods = {**methods, label: run.method}
         runs, parts, memory, origins = _along(problem, methods, label, run)
     else:
-        runs, parts = _follow(problem, methods, leader, solver, num_steps, seed, problem.name)
+        runs, parts = engines.follow(
+            problem, methods, leader, solver, seed=seed, name=problem.name, starts=starts(problem), num_steps=num_steps
+        )
         memory = _filled(runs, _arrays(problem, guide_params))
         origin = "filled at these parameters; along a run, the variance can be several times larger or smaller: "
         origins = dict.fromkeys(methods, ("filled", origin + "pass the Fit of stochastic steps"))
@@ -275,20 +277,10 @@ def _same(problem, other, params) -> bool:
     mine, others = (jax.tree.flatten(dict(one.data)) for one in (problem, other))
     if mine[1] != others[1] or not all(np.array_equal(a, b) for a, b in zip(mine[0], others[0], strict=True)):
         return False
-    return problem.model is other.model or np.allclose(_densities(problem, params), _densities(other, params))
-
-
-def _densities(problem, params) -> np.ndarray:
-    """Log densities of a few rows and of the prior, at the guide's mean and a standard deviation to either side."""
-    backend, xp, params = problem.backend, problem.backend.xp, _arrays(problem, params)
-    mean, sd = (backend.to_numpy(one) for one in (problem.guide.point(params)["mu"], problem.guide.scale(params)))
-    points = backend.asarray(np.stack([mean, mean + sd, mean - sd]).astype(problem.dtype))
-    index = backend.asarray(np.unique(np.linspace(0, problem.N - 1, _COMPARED_ROWS).astype(np.int32)))
-
-    def of(z):
-        return xp.concat([problem.log_likelihood(z, index), problem.log_prior(z)[None]])
-
-    return np.asarray(backend.to_numpy(backend.jit(backend.vmap(of))(points)))
+    if problem.model is other.model:
+        return True
+    mine, others = densities(problem, params), densities(other, params)
+    return all(np.allclose(values, others[name]) for name, values in mine.items())
 
 
 def _check_complete(problem, params) -> None:
@@ -306,21 +298,16 @@ def _own_label(methods, own) -> str:
     return own.estimator if own.estimator not in methods else f"{own.estimator}, the fit's"
 
 
-def _follow(problem, methods, leader, solver, num_steps, seed, name):
-    """The engine of a fit by ``leader`` whose iterates all methods follow."""
-    return engines.follow(
-        problem, methods, leader, solver, seed=seed, name=name, starts=starts(problem),
-        num_steps=num_steps,
-    )  # fmt: skip
-
-
 def _along(problem, methods, label, run):
     """Replays a fit's last epochs while the other methods follow, which gives their memories at its end.
 
     Returns:
         ``(engine, estimators, states, origins of the memories)``: the word in the table, and a description.
     """
-    runs, parts = _follow(problem, methods, label, run.solver, run.num_steps, run.seed, run.name)
+    runs, parts = engines.follow(
+        problem, methods, label, run.solver, seed=run.seed, name=run.name, starts=starts(problem),
+        num_steps=run.num_steps,
+    )  # fmt: skip
     early, last = run.epochs
     state = run.copies[early][0]
     start = jax.tree.map(lambda leaf: leaf[0, 0], state)
@@ -347,7 +334,7 @@ def _filled(runs, params):
 
     nowhere = optax.GradientTransformation(lambda params: (), stay)  # type: ignore[arg-type]
     still = descend(runs.at(1.0).estimator, runs.sampler, nowhere)
-    return engines.one_epoch(still, runs.keys[0], params)().estimator
+    return engines.epochs_of(runs.problem).one_epoch(still, runs.keys[0], params)().estimator
 
 
 def _carried(runs, parts, memory, params, problem):
@@ -380,7 +367,7 @@ def _times(runs, parts, memory, params) -> dict[str, np.ndarray]:
     for name, estimator in parts.items():
         begun = replace(estimator, init=lambda params, name=name: jax.tree.map(copy, memory[name]))
         solver = descend(begun, runs.sampler, runs.at(1e-12).optimizer)
-        epochs[name] = engines.one_epoch(solver, runs.keys[0], params)
+        epochs[name] = engines.epochs_of(runs.problem).one_epoch(solver, runs.keys[0], params)
         epochs[name]()
 
     def seconds(epoch, repeats):

@@ -167,7 +167,7 @@ def amortised(estimator: Estimator, problem: OfBatch) -> Estimator:
 
 @dataclass(frozen=True)
 class Shared:
-    """The part of a problem that a decomposition of the gradient in what rows share reads; see ``Objective``."""
+    """The part of a ``VariationalProblem`` that a decomposition of the gradient in what rows share reads."""
 
     name: str
     backend: Any
@@ -178,7 +178,7 @@ class Shared:
     sites: Mapping[str, slice]
 
     def part(self, block: str, where: slice) -> slice:
-        """See ``Objective``."""
+        """See ``VariationalProblem``."""
         return where
 
 
@@ -389,7 +389,7 @@ def make_solver(method, spec, problem, sampler):
     if method.factory in OWN:
         OWN.check_options(method.factory, method.options, where="solver")
         make = OWN.get(method.factory)
-        _from_factory("solver", method, make, problem, sampler, 1.0)  # checks options before the run starts
+        make(problem, sampler, 1.0, **method.options)  # checks options before the run starts
         return lambda setting: make(problem, sampler, _step_size(setting), **method.options)
     return descents(make_estimator(method, problem, sampler.batches, spec), spec, sampler)
 
@@ -432,7 +432,11 @@ def make_estimator(method, problem, batches, spec=None):
     backend = problem.backend.name
     GRADIENT.check_options(method.factory, method.options, where="estimator")
     factory = GRADIENT.get(method.factory)
-    estimator = _from_factory("estimator", method, factory, problem, batches)
+    try:
+        inspect.signature(factory).bind(problem, batches, **method.options)
+    except TypeError as error:
+        raise UserError(f"estimator {method.estimator!r}: its factory must take (problem, batches): {error}") from error
+    estimator = factory(problem, batches, **method.options)
     if not isinstance(estimator, Estimator):
         raise UserError(f"{method.estimator}: the factory returned {kind_of(estimator)}, not an Estimator")
     if backend not in estimator.properties.backends:
@@ -466,19 +470,3 @@ def taking(problem, batches, names=GRADIENT.own) -> list[str]:
             if _fits(GRADIENT.get(name)(problem, batches), problem):
                 found.append(name)
     return found
-
-
-def _from_factory(kind, method, factory, *args):
-    try:
-        return factory(*args, **method.options)
-    except TypeError as error:
-        if not method.options:
-            try:
-                inspect.signature(factory).bind(*args)
-            except TypeError:
-                raise UserError(
-                    f"{kind} {method.estimator!r}: its factory must take (problem, batches): {error}"
-                ) from error
-            raise
-        options = ", ".join(f"{key} = {value!r}" for key, value in method.options.items())
-        raise UserError(f"options of {kind} {method.estimator!r}: {options}: {error}") from error

@@ -41,7 +41,7 @@ from lowvar.vi.run import engine as engines
 from lowvar.vi.run import fixed_draws
 from lowvar.vi.run.fixed_draws import FixedDraws
 from lowvar.vi.run.settings import LBFGS, Method
-from lowvar.vi.run.watched import ENDED, Evaluation, Measurements, Run, Watch, called, interruptible, rule_of
+from lowvar.vi.run.watched import ENDED, Evaluation, Run, Watch, called, interruptible, rule_of
 from lowvar.vi.settings import (
     check_arguments,
     check_callback,
@@ -299,7 +299,7 @@ class Fit:
                 "resume: a fit at fixed draws has no stochastic steps to continue: start some from it, "
                 "lowvar.fit(..., init=fit, num_steps=...), or raise num_steps of optimizer='lbfgs'"
             )
-        if run is None or run.measurements is None:
+        if run is None or not run.stops:
             raise UserError(
                 "resume: this fit has no state to continue from: lowvar.load needs the optimizer or estimator that fit "
                 "was given as an object"
@@ -643,21 +643,43 @@ def _fixed(problem, num_steps, seed, elbo_samples, khat_samples, progress, callb
     import pandas as pd
 
     trace = pd.DataFrame(rows, columns=["iteration", "elbo", "elbo_se"])
-    fitted = fit_of(problem, reached, trace)
-    if found.iterations or found.ended != "callback":
-        lacks = "" if found.ended != "budget" else (
-            f"the fit has not converged in {found.iterations} iterations: increase num_steps, with optimizer='lbfgs'"
-        )  # fmt: skip
-        khat_samples = 0 if found.ended == "interrupted" else khat_samples
-        k, optimum, notes = judged(fitted, solver, seed, trace, khat_samples, (lacks, slopes))
+    lacks = "" if found.ended != "budget" else (
+        f"the fit has not converged in {found.iterations} iterations: increase num_steps, with optimizer='lbfgs'"
+    )  # fmt: skip
+    fitted = _with_notes(
+        fit_of(problem, reached, trace), solver, seed, trace, khat_samples, (*first, *problem.notes(None)), found.ended,
+        f"{found.iterations} iterations", (lacks, slopes),
+    )  # fmt: skip
+    return replace(fitted, fixed=replace(found, khat_samples=khat_samples))
+
+
+def _with_notes(
+    fitted: Fit, solver, seed: int, trace, khat_samples: int | None, before: Iterable[str], ended: str, steps: str,
+    stated: Any = None,
+) -> Fit:  # fmt: skip
+    """The fit with its k-hat, its distance from the optimum, and its notes, which are issued as warnings too.
+
+    Args:
+        fitted: the fit.
+        solver: its settings.
+        seed: its seed.
+        trace: ELBOs of its iterates.
+        khat_samples: draws for k-hat.
+        before: further notes, which come first.
+        ended: why it ended.
+        steps: its steps in words.
+        stated: see ``judged``.
+    """
+    name, k, optimum = fitted.problem.name, None, None
+    if ended == "callback" and not trace["iteration"].iloc[-1]:  # there is no fit to judge
+        notes: tuple[str, ...] = (f"{name}: the callback ended the fit before its first step",)
     else:
-        k, optimum, notes = None, None, (f"{problem.name}: the callback ended the fit before its first step",)
-    if found.ended == "interrupted":
-        notes = (f"{problem.name}: Ctrl-C ended the fit after {found.iterations} iterations", *notes)
-    notes = (*first, *problem.notes(None), *notes)
+        k, optimum, notes = judged(fitted, solver, seed, trace, 0 if ended == "interrupted" else khat_samples, stated)
+    interrupted = [f"{name}: Ctrl-C ended the fit after {steps}"] if ended == "interrupted" else []
+    notes = (*interrupted, *before, *notes)
     for note in notes:
-        warnings.warn(note, UserWarning, stacklevel=3)
-    return replace(fitted, khat=k, notes=notes, fixed=replace(found, khat_samples=khat_samples), optimum=optimum)
+        warnings.warn(note, UserWarning, stacklevel=4)
+    return replace(fitted, khat=k, notes=notes, optimum=optimum)
 
 
 def completed(problem, run: Run, progress, rule=None, callback=None, first: tuple[str, ...] = ()) -> Fit:
@@ -672,22 +694,16 @@ def completed(problem, run: Run, progress, rule=None, callback=None, first: tupl
     watch.close(at)
     if watch.ended == "interrupted" and not watch.num_steps:
         raise KeyboardInterrupt
-    fitted = fit_of(problem, *watch.result(state), run.solver.own)
-    if watch.num_steps:
-        draws = 0 if watch.ended == "interrupted" else run.khat_samples
-        k, optimum, notes = judged(fitted, run.solver, run.seed, watch.trace(), draws)
-    else:  # there is no fit to judge
-        k, optimum, notes = None, None, (f"{problem.name}: the callback ended the fit before its first step",)
-    notes = (*first, *problem.notes(run.solver.batch_size), *_of_optimizer(problem, run.solver, watch, engine), *notes)
-    if watch.ended == "interrupted":
-        notes = (f"{problem.name}: Ctrl-C ended the fit after {watch.num_steps} of {run.num_steps} steps", *notes)
-    for note in notes:
-        warnings.warn(note, UserWarning, stacklevel=3)
+    before = (*first, *problem.notes(run.solver.batch_size), *_of_optimizer(problem, run.solver, watch, engine))
+    fitted = _with_notes(
+        fit_of(problem, *watch.result(state), run.solver.own), run.solver, run.seed, watch.trace(), run.khat_samples,
+        before, watch.ended, f"{watch.num_steps} of {run.num_steps} steps",
+    )  # fmt: skip
     run = replace(
         run, num_steps=watch.num_steps, epochs=(watch.early, watch.whole), copies=watch.copies,
-        measurements=Measurements(watch.record.at, watch.record.stacked()), ended=watch.ended,
+        stops=tuple(watch.record.at), measured=watch.record.stacked(), ended=watch.ended,
     )  # fmt: skip
-    return replace(fitted, khat=k, notes=notes, run=run, optimum=optimum)
+    return replace(fitted, run=run)
 
 
 def _of_optimizer(problem, solver, watch, engine) -> list[str]:

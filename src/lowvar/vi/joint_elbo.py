@@ -132,7 +132,7 @@ class JointELBO:
                 lack = f"it has no {name!r}" if value is None else f"its {name!r} has shape {value.shape}"
                 raise UserError(
                     f"{problem.name}: JointELBO: the guide must be an {problem.guide.autoguide}: {lack}; another guide "
-                    f"of {', '.join(_GUIDES)} is named by JointELBO(model, data, guide=guide)"
+                    f"of {', '.join(guide_forms.OURS)} is named by JointELBO(model, data, guide=guide)"
                 )
             given[name] = value
         return form.read(problem, given)
@@ -153,14 +153,10 @@ def _named(guide) -> Any:
     if guide is None:
         return "mean_field"
     kind = type(guide).__name__
-    if type(guide) is not getattr(autoguide, kind, None) or kind not in _GUIDES:
+    if type(guide) is not getattr(autoguide, kind, None) or kind not in guide_forms.OURS:
         raise UserError(
-            f"JointELBO: {kind}: the guide must be an {', '.join(_GUIDES[:-1])} or {_GUIDES[-1]}, whose control "
-            "variates are known; numpyro.infer.Trace_ELBO takes all guides"
+            f"JointELBO: {kind}: the guide must be one of {', '.join(guide_forms.OURS)}, whose control variates are "
+            "known; numpyro.infer.Trace_ELBO takes all guides"
         )
     rank = {} if (of_guide := getattr(guide, "rank", None)) is None else {"rank": of_guide}
-    return {"guide": _NAMES[_GUIDES.index(kind)], **rank}
-
-
-_GUIDES = ("AutoNormal", "AutoDiagonalNormal", "AutoMultivariateNormal", "AutoLowRankMultivariateNormal")
-_NAMES = ("mean_field", "mean_field", "full_rank", "low_rank")
+    return {"guide": guide_forms.OURS[kind], **rank}

@@ -402,9 +402,7 @@ class _Look:
         self.problem, self.params, self.together, self.calls = problem, params, together, calls
         self.mu = np.asarray(numpy(problem.guide.point(params)["mu"]), float)
         self.sigma = np.asarray(numpy(problem.guide.scale(params)), float)
-        self.free: np.ndarray = np.ones(problem.dim, bool)
-        if problem.noiseless is not None:
-            self.free[np.asarray(problem.noiseless)] = False
+        self.free = np.isin(np.arange(problem.dim), noisy_of(problem))
         self.matrix = None if problem.guide.factorised or problem.guide.amortised else problem.guide.matrix(params)
         self.sites = [site for site, where in problem.sites.items() if self.free[where].all()]
 

@@ -49,7 +49,7 @@ class LinearProblem(VariationalProblem):
         return gradient, self.N * back(weight[:, None] * self.link.curvature(a, t, index), index) + prior_hvp
 
     def approximation_by_row(self, points, noise):
-        """As in ``Objective``; without storing a gradient for each row."""
+        """As in ``VariationalProblem``; without storing a gradient for each row."""
         xp, index = self.backend.xp, noise.index
         z, step = points["mu"], self.guide.steps(points, xp.mean(noise.eps, axis=0))
         a, t = self.design.forward_by_row(z, index), self.design.forward_by_row(step, index)
@@ -61,7 +61,7 @@ class LinearProblem(VariationalProblem):
         return {"mu": mean}, {"mu": deviation}
 
     def approximation_mean_by_row(self, points, index, weight):
-        """As in ``Objective``; without storing a gradient for each row."""
+        """As in ``VariationalProblem``; without storing a gradient for each row."""
         a = self.design.forward_by_row(points["mu"], index)
         prior = self.backend.vmap(self.prior_gradient)(points["mu"])
         return {"mu": self.N * self.design.back(weight[:, None] * self.link.residual(a, index), index) + weight @ prior}

@@ -8,31 +8,27 @@ _NAMES = {"subsampling": "Subsampling", "monte_carlo": "Monte Carlo noise", "int
 
 
 def summary(
-    table, time, title: str, carried: Mapping[str, float] | None = None, memories: Mapping[str, str] | None = None,
-    worth: Mapping[str, tuple[float, float, float]] | None = None,
+    table, time, title: str, carried: Mapping[str, float], memories: Mapping[str, str],
+    worth: Mapping[str, tuple[float, float, float]],
 ) -> str:  # fmt: skip
     """The decomposition as text: a line per estimator, then the largest source and the least variance x time.
 
     A warning on estimators that are clearly worse than the base comes first.
 
     Args:
-        table: of ``decomposition.table``; its block ``all`` is used.
+        table: of ``Decomposition``; its block ``all`` is used.
         time: time of a step by estimator, relative.
         title: first line.
         carried: squared errors carried over from earlier steps; counted in addition to the variance.
         memories: origins of the estimators' memories, in words.
-        worth: of ``decomposition.worth``; without intervals if not given.
+        worth: of ``crossed.worth``.
     """
-    carried, memories = carried or {}, memories or {}
     rows = table[table["block"] == "all"].set_index(["method", "source"])
     methods = list(dict.fromkeys(table["method"]))
     base = "naive" if "naive" in methods else methods[0]
     total = {m: rows.loc[(m, "total")] for m in methods}
     error = {m: total[m]["variance"] + max(0.0, carried.get(m, 0.0)) for m in methods}
-    unit = time[base] * error[base] or np.nan
-    plain = {m: time[m] * error[m] / unit for m in methods}
-    worth = worth or {m: (value, value, value) for m, value in plain.items()}
-    renewed = set(table["method"][table["memory"] == "filled"]) if "memory" in table else set()
+    renewed = set(table["method"][table["memory"] == "filled"])
     name = max(12, *(len(m) + 2 for m in methods))
     lines = [
         *_worse(methods, base, total, error, memories),
@@ -101,12 +97,7 @@ def _verdict(rows, base, total, error, worth):
     if silent := [m for m in worth if not error[m] > 0]:
         return f"{opening} The variance of {', '.join(f'`{m}`' for m in silent)} cannot be told from zero here."
     winner = min(worth, key=lambda m: worth[m][0])
-    _, low, high = worth[winner]
-    if low < high:  # the designs and rounds of timings are shared
-        clear = high < 1
-    else:
-        clear = total[winner]["high"] + error[winner] - total[winner]["variance"] < total[base]["low"]
-    if winner == base or not clear:
+    if not worth[winner][2] < 1:
         return f"{opening} At these parameters, no other estimator has clearly less variance x time."
     less, what = error[base] / error[winner], "variance" if error[winner] == total[winner]["variance"] else "error"
     alike = [m for m in worth if m != winner and m != base and worth[m][1] <= worth[winner][2]]
@@ -121,4 +112,4 @@ def _verdict(rows, base, total, error, worth):
 def _product(value):
     """A product relative to the base's, with its interval."""
     middle, low, high = value
-    return f"{middle:.2g}" if not low < high else f"{middle:.2g} [{low:.2g}, {high:.2g}]"
+    return f"{middle:.2g} [{low:.2g}, {high:.2g}]" if low < high else f"{middle:.2g}"

@@ -28,7 +28,7 @@ from lowvar.vi.judgement import Optimum
 from lowvar.vi.run import engine as engines
 from lowvar.vi.run.fixed_draws import FixedDraws
 from lowvar.vi.run.settings import Method, Settings
-from lowvar.vi.run.watched import Ended, Measurements, Run
+from lowvar.vi.run.watched import Ended, Run
 from lowvar.vi.settings import holds_data, problem_of, start_of, starts
 
 _MOST = 2**31 - 1  # of a count: steps and rows are numbered by 32-bit integers
@@ -122,16 +122,6 @@ class RunHeader:
 
 
 @dataclass(frozen=True)
-class Fixed:
-    """How a fit at fixed draws ended, see ``FixedDraws``."""
-
-    draws: Number
-    iterations: Number
-    ended: Ended
-    khat_samples: Number | None
-
-
-@dataclass(frozen=True)
 class Header:
     """All settings in the file of a fit."""
 
@@ -146,7 +136,7 @@ class Header:
     khat: Float | None
     notes: tuple[Text, ...]
     run: RunHeader | None
-    fixed: Fixed | None = None
+    fixed: FixedDraws | None = None
 
     def __post_init__(self):
         if self.run is not None and self.fixed is not None:
@@ -334,7 +324,7 @@ def _content(fit) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     arrays |= {f"elbo/{name}": fit.elbo[name].to_numpy() for name in fit.elbo}
     if fit.optimum is not None:
         arrays |= {f"optimum/{name}": value for name, value in fit.optimum._asdict().items()}
-    arrays |= {f"density/{name}": value for name, value in _densities(problem, fit.guide_params).items()}
+    arrays |= {f"density/{name}": value for name, value in densities(problem, fit.guide_params).items()}
     middle = problem.backend.to_numpy(problem.unravel(_at(problem, fit.guide_params, 0.0)))
     rows = problem.densities.layout.sites if problem.guide.amortised else ()
     latent = [site for site in problem.sites if site not in (*problem.params, *rows)]
@@ -354,15 +344,15 @@ def _content(fit) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     }
     if fit.fixed is not None:
         about["fixed"] = asdict(fit.fixed)
-    if run is not None and run.measurements is not None:
+    if run is not None and run.stops:
         about["run"] = {
             "estimator": run.method.estimator, "options": run.method.options, "num_steps": run.num_steps,
             "own_estimator": _own(run.method.factory), "own_objects": sorted(run.solver.own),
             "solver": descent(run.solver), "seed": run.seed, "name": run.name,
             "khat_samples": run.khat_samples, "epochs": list(run.epochs), "ended": run.ended,
-            "stops": list(run.measurements.stops),
+            "stops": list(run.stops),
         }  # fmt: skip
-        arrays |= {f"reached/{name}": value for name, value in run.measurements.measured.items()}
+        arrays |= {f"reached/{name}": value for name, value in run.measured.items()}
         for epoch in set(run.epochs):
             arrays |= {f"kept/{epoch}/{i}": leaf for i, leaf in enumerate(problem.backend.leaves(run.copies[epoch]))}
     try:
@@ -402,7 +392,7 @@ def _at(problem, guide_params, shift: float):
     return problem.guide.transform(params, problem.backend.asarray(noise))
 
 
-def _densities(problem, guide_params) -> dict[str, np.ndarray]:
+def densities(problem, guide_params) -> dict[str, np.ndarray]:
     """Log priors at three points of the guide, and log-likelihoods of rows there: another model has others.
 
     The data of a model that holds them are known by the log-likelihoods of all rows, at one point.
@@ -449,7 +439,7 @@ def _content_of(where: str, arrays, about, model, data, guide, estimator, own):
     if dict(problem.blocks) != head.blocks:
         raise UserError(f"{where}: the fit has another guide, with parameters {head.blocks}, not {problem.blocks}")
     saved = {_rest(name): value for name, value in arrays.items() if name.startswith("density/")}
-    _check_densities(where, saved, _densities(problem, params))
+    _check_densities(where, saved, densities(problem, params))
     reached = {_rest(name): value for name, value in arrays.items() if name.startswith("reached/")}
     elbo = {_rest(name): value for name, value in arrays.items() if name.startswith("elbo/")}
     import pandas as pd
@@ -457,8 +447,7 @@ def _content_of(where: str, arrays, about, model, data, guide, estimator, own):
     left = {_rest(name): value for name, value in arrays.items() if name.startswith("optimum/")}
     run = _run(where, head.run, arrays, reached, problem, estimator, own) if head.run else None
     khat, optimum = None if head.khat is None else float(head.khat), Optimum(**left) if left else None
-    fixed = None if head.fixed is None else FixedDraws(**asdict(head.fixed))
-    more = {"khat": khat, "notes": head.notes, "run": run, "fixed": fixed, "optimum": optimum}
+    more = {"khat": khat, "notes": head.notes, "run": run, "fixed": head.fixed, "optimum": optimum}
     return problem, params, pd.DataFrame(elbo), more
 
 
@@ -538,7 +527,7 @@ def _run(where, saved, arrays, reached, problem, estimator, own) -> Run | None:
         kept[epoch] = problem.backend.rebuilt(leaves, like)
     return Run(
         method, solver, saved.num_steps, saved.seed, saved.name, saved.khat_samples, saved.epochs, kept,
-        Measurements(list(saved.stops), reached), saved.ended,
+        saved.stops, reached, saved.ended,
     )  # fmt: skip
 
 

@@ -372,10 +372,7 @@ def solver_of(
     check_known("noise", str(noise), GAUSSIAN)
     if batch_size is not None and not getattr(problem, "plate", True):
         raise UserError(f"batch_size {batch_size}: leave it out; {problem.remarks[0]}")
-    size = batch_of(problem) if batch_size is None else batch_size
-    size = int(size) if isinstance(size, np.integer) else size
-    if isinstance(size, bool) or not (isinstance(size, int) and 1 <= size <= problem.N):
-        raise UserError(f"batch size {size}: it must be a whole number between 1 and the number of rows, {problem.N}")
+    size = batch_of(problem) if batch_size is None else whole("batch_size", batch_size, 1)
     if callable(step_size) and schedule is not None:
         raise UserError("step_size is a schedule of optax: leave schedule out, or give a number as step_size")
     own = own_objects(optimizer, step_size)

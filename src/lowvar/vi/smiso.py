@@ -134,7 +134,7 @@ def smiso(problem, sampler: Sampler, step_size, alpha: float = 0.9, table: str |
     batch's iterates then suffices for the same ``w_bar``.
 
     Args:
-        problem: an ``Objective``.
+        problem: an objective.
         sampler: from ``lowvar.vi.batches``, with batches that cover an epoch.
         step_size: ``gamma``.
         alpha: weight of the new term in an iterate; 1 is MISO without averaging.

@@ -66,17 +66,10 @@ def _of(values: np.ndarray, prob: float, kind: str) -> np.ndarray:
     if kind == "eti":
         low, high = np.quantile(values, [(1 - prob) / 2, (1 + prob) / 2], axis=0)
     else:
-        low, high = shortest(values, prob)
+        from numpyro.diagnostics import hpdi  # loads slowly
+
+        low, high = hpdi(values, prob)  # the shortest interval, of one mode, as ArviZ's
     squares = (values - mean) ** 2
     with np.errstate(invalid="ignore", divide="ignore"):  # delta method: Var of the sample variance, over 4 sd^2
         of_sd = np.where(sd > 0, squares.std(axis=0, ddof=1) / np.sqrt(S) / (2 * sd), 0.0)
     return np.stack([mean, sd, low, high, sd / np.sqrt(S), of_sd], axis=1)
-
-
-def shortest(values: np.ndarray, prob: float) -> tuple[np.ndarray, np.ndarray]:
-    """Ends of the shortest interval with a share ``prob`` of the draws ``(S, entries)``, of one mode, as ArviZ's."""
-    ordered = np.sort(values, axis=0)
-    inside = int(np.floor(prob * len(ordered)))
-    width = ordered[inside:] - ordered[: len(ordered) - inside]
-    first = np.argmin(width, axis=0)[None, :]
-    return (np.take_along_axis(ordered, first, axis=0)[0], np.take_along_axis(ordered, first + inside, axis=0)[0])

@@ -17,7 +17,6 @@ from lowvar.vi.guides.gaussian import Gaussian, MeanField, initial_params
 if TYPE_CHECKING:
     from lowvar.core.backend import Backend
 
-_CHUNK = 1024  # maximum number of data rows in a chunk of a full pass
 _GROUP = 64  # particles of an ELBO evaluated at once, where each call has overhead
 _TEST_ROWS, _TEST_PAIRS = 4096, 1 << 17  # maximum numbers of test rows, and of pairs of row and particle, in a chunk
 
@@ -38,7 +37,7 @@ class HeldOut:
 
 @dataclass(frozen=True, eq=False)
 class VariationalProblem:
-    """The negative ELBO of a model and its derivatives, as an ``Objective``.
+    """The negative ELBO of a model and its derivatives: a doubly stochastic objective.
 
     Attributes:
         name: name in reports.
@@ -79,6 +78,7 @@ class VariationalProblem:
     noiseless: np.ndarray | None = None
     family: Callable[[Any], Gaussian] | None = None
     subsample_size: int | None = None
+    most_rows = 1024  # data rows in a chunk of a full pass, at most
 
     @cached_property
     def guide(self) -> Gaussian:
@@ -178,7 +178,7 @@ class VariationalProblem:
         """The ``Rows`` whose variables have parameters of their own, which only their batches update; None without."""
         return None
 
-    # --- the interface of `Objective` -------------------------------------------------------------------------------
+    # --- the interface of estimators, which a problem without a guide has too -----------------------------------------
 
     def initial(self, kind: str, key) -> dict[str, np.ndarray]:
         """Starting parameters, see ``initial_params``; ``"origin"`` uses the problem's ``spread``."""
@@ -191,15 +191,15 @@ class VariationalProblem:
         return self.guide.start(params["mu"], params["log_sigma"], key)
 
     def objective_gradient(self, params, noise):
-        """``grad_w f(w; B, eps)``, see ``Objective``."""
+        """``grad f(w; B, eps)``: the weighted mean over the batch's rows, and the mean over the particles."""
         return self._pulled_back(params, noise.eps, lambda z: self.gradient(z, noise.index, noise.weight))
 
     def full_objective_gradient(self, params, eps):
-        """``grad_w f(w; eps)`` over all rows, see ``Objective``."""
+        """The same over all rows, for ``eps (S, noise_dim)``."""
         return self._pulled_back(params, eps, self.full_gradient)
 
     def objective_gradient_by_row(self, params, noise):
-        """The same with parameters for each row, see ``Objective``."""
+        """The same over the batch, row ``n`` with its own parameters ``params[block][n]``."""
         vmap = self.backend.vmap
 
         def of_point(eps):
@@ -238,11 +238,14 @@ class VariationalProblem:
     # grad_mu f~(w; n, eps) = grad k_n(mu) + hess k_n(mu) (z - mu), whose mean over eps is grad k_n(mu)
 
     def point(self, params):
-        """The expansion point of ``f~``, see ``Gaussian.point``."""
+        """The part of ``w`` needed for ``grad f~(w; n, eps)``, see ``Gaussian.point``."""
         return self.guide.point(params)
 
     def first_order(self, params, eps, mean):
-        """See ``Objective`` and ``Gaussian.first_order``."""
+        """The part of ``grad f~`` that is linear in ``eps``, averaged over it, in blocks that ``approximation`` lacks.
+
+        ``mean`` is an ``approximation_mean`` at any fixed point; whatever it is, this part has mean zero.
+        """
         return self.guide.first_order(params, eps, mean["mu"])
 
     def zero_mean(self, point):
@@ -250,39 +253,39 @@ class VariationalProblem:
         return {"mu": self.backend.xp.zeros_like(point["mu"])}
 
     def approximation(self, point, noise):
-        """``E grad f~`` and the deviation of ``grad f~`` from it, see ``Objective``: one Hessian-vector product."""
+        """``E_xi grad f~(w; B, xi)``, and ``grad f~(w; B, eps)`` minus that, averaged over the particles."""
         step = self.guide.step(point, self.backend.xp.mean(noise.eps, axis=0))  # the deviation is linear in eps
         mean, deviation = self.gradient_and_hvp(point["mu"], step, noise.index, noise.weight)
         return {"mu": mean}, {"mu": deviation}
 
     def full_approximation(self, point, eps):
-        """The same over all rows, see ``Objective``."""
+        """The same over all rows, for ``eps (S, noise_dim)``."""
         step = self.guide.step(point, self.backend.xp.mean(eps, axis=0))
         mean, deviation = self.backend.jvp(self.full_gradient, (point["mu"],), (step,))
         return {"mu": mean}, {"mu": deviation}
 
     def approximation_by_row(self, points, noise):
-        """The same with a point for each row, see ``Objective``."""
+        """The same over the batch, row ``n`` with its own point ``points[key][n]``."""
         step = self.guide.steps(points, self.backend.xp.mean(noise.eps, axis=0))
         mean, deviation = self.gradient_and_hvp_by_row(points["mu"], step, noise.index)
         return {"mu": noise.weight @ mean}, {"mu": noise.weight @ deviation}
 
     def approximation_mean(self, point, index, weight):
-        """``E grad f~`` of a batch, see ``Objective``: one gradient."""
+        """``E_xi grad f~(w; B, xi)`` alone."""
         return {"mu": self.gradient(point["mu"], index, weight)}
 
     def approximation_mean_by_row(self, points, index, weight):
-        """The same with a point for each row, see ``Objective``."""
+        """The same, row ``n`` with its own point."""
         return {"mu": weight @ self.gradient_by_row(points["mu"], index)}
 
     def full_approximation_mean(self, point):
-        """``E grad f~`` over all rows, see ``Objective``."""
+        """The same over all rows: a pass over the data."""
         return {"mu": self.full_gradient(point["mu"])}
 
     @property
     def chunks(self):
         """Row numbers and weights of a full pass, ``(chunks, rows)``; the last chunk is padded with weight zero."""
-        return self._chunks(self.N, _CHUNK, 1 / self.N, 0.0)
+        return self._chunks(self.N, self.most_rows, 1 / self.N, 0.0)
 
     def _chunks(self, count, most, weight, padding):
         """``0 .. count - 1`` in equal chunks of at most ``most``, with their weights; the last is padded."""

@@ -118,11 +118,11 @@ class DropoutProblem:
         return self.dim
 
     def part(self, block: str, where: slice) -> slice:
-        """As in ``Objective``."""
+        """As in ``VariationalProblem``."""
         return where
 
     def first_order(self, params, eps, mean):
-        """As in ``Objective``: none, since ``approximation`` has the only block."""
+        """As in ``VariationalProblem``: none, since ``approximation`` has the only block."""
         return {}
 
     def point(self, params):

@@ -111,13 +111,13 @@ class Ppca(VariationalProblem):
         return self._flat(W + self.N * (W @ (A + u.T @ wu) - x.T @ wu))
 
     def approximation_by_row(self, points, noise):
-        """As in ``Objective``; without storing a gradient for each row."""
+        """As in ``VariationalProblem``; without storing a gradient for each row."""
         step = self.guide.steps(points, self.backend.xp.mean(noise.eps, axis=0))
         mean, deviation = self._at_rows(points["mu"], step, noise.index, noise.weight, prior=True)
         return {"mu": mean}, {"mu": deviation}
 
     def approximation_mean_by_row(self, points, index, weight):
-        """As in ``Objective``; without storing a gradient for each row."""
+        """As in ``VariationalProblem``; without storing a gradient for each row."""
         return {"mu": self._at_rows(points["mu"], None, index, weight, prior=True)[0]}
 
     def likelihood_at_rows(self, z, step, index, weight):

@@ -168,7 +168,9 @@ def test_rounding_error_is_no_variance(dtype):
             np.testing.assert_allclose(values, apart[name], atol=1e3 * jnp.finfo(dtype).eps * spread, err_msg=name)
     table = D.table(D.samples(p, found), batch_size=2)
     assert (table[table["method"] == "stl"]["variance"] == 0).all()
-    assert "The variance of `stl` cannot be told from zero" in summary(table, {"naive": 1.0, "stl": 1.0}, "a model")
+    worth, table = {"naive": (1.0, 1.0, 1.0), "stl": (0.0, np.nan, np.nan)}, table.assign(memory="")
+    text = summary(table, {"naive": 1.0, "stl": 1.0}, "a model", {}, {}, worth)
+    assert "The variance of `stl` cannot be told from zero" in text
     for beyond in (np.nan, np.inf):  # which tells nothing of rounding
         kept = D.samples(p, {"naive": beyond + found["naive"], "stl": found["stl"]}).set_index(["method", "block"])
         assert not np.isfinite(kept.loc[("naive", "all"), "monte_carlo"]).any()

@@ -80,7 +80,7 @@ def test_full_pass_in_chunks(monkeypatch, rng):
         return jax.jit(lambda z: (p.full_gradient(z), p.full_energy(z)))(z)
 
     whole, energy = both()
-    monkeypatch.setattr(variational, "_CHUNK", 4)
+    monkeypatch.setattr(variational.VariationalProblem, "most_rows", 4)
     gradient, of_chunks = both()
     np.testing.assert_allclose(gradient, whole, rtol=1e-12)
     assert float(of_chunks) == pytest.approx(float(energy), rel=1e-12)

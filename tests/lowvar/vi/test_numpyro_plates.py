@@ -6,7 +6,6 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
-from numpyro.contrib.control_flow import scan
 from numpyro.infer.util import potential_energy
 
 import lowvar
@@ -123,34 +122,3 @@ def test_entries_without_a_plate_are_not_paired_with_all_others():
 
     with jax.numpy_rank_promotion("allow"), pytest.raises(UserError, match=r"shape \(5, 1\)"):
         from_numpyro(line, {"x": np.ones(5), "y": np.ones((5, 1))})
-
-
-T = 30
-SERIES = {"y": RNG.normal(size=T).astype(np.float32), "x": RNG.normal(size=(T, 2)).astype(np.float32)}
-
-
-def autoregression(y, x):
-    a = numpyro.sample("a", dist.Normal(0, 1))
-    numpyro.sample("y", dist.Normal(a * y[:-1], 1.0), obs=y[1:])
-
-
-def state_space(y, x):
-    s = numpyro.sample("s", dist.HalfNormal(1))
-
-    def step(z, value):
-        z = numpyro.sample("z", dist.Normal(z, s))
-        numpyro.sample("y", dist.Normal(z, 1.0), obs=value)
-        return z.astype(y.dtype), None
-
-    scan(step, jnp.zeros((), y.dtype), y)
-
-
-def regression(y, x):
-    w = numpyro.sample("w", dist.Normal(0, 1).expand([2]).to_event(1))
-    numpyro.sample("y", dist.Normal(x @ w, 1.0), obs=y)
-
-
-@pytest.mark.parametrize("model", [autoregression, state_space, regression])
-def test_only_rows_are_told_of_a_plate(model):
-    (remark,) = from_numpyro(model, SERIES).remarks
-    assert ("plate('data'" in remark) == (model is regression)

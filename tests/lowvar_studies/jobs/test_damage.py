@@ -24,22 +24,23 @@ def test_a_file_of_an_earlier_version_is_named(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("header", "message"),
+    "header",
     [
-        ("{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000,), }", r"its header has shape \(1000000000"),
-        ("{'descr': '<f8', 'fortran_order': False, 'shape': (-1,), }", "its header has shape"),
-        ("{'descr': '|O', 'fortran_order': False, 'shape': (1,), }", "holds Python objects"),
-        ("{'descr': '<f8', 'fortran_order'", "array 'x'"),
+        "{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000,), }",
+        "{'descr': '<f8', 'fortran_order': False, 'shape': (-1,), }",
+        "{'descr': '<f8', 'fortran_order': False, 'shape': (0,), }",
+        "{'descr': '|O', 'fortran_order': False, 'shape': (1,), }",
+        "{'descr': '<f8', 'fortran_order'",
     ],
 )
-def test_a_header_that_does_not_fit_is_refused(tmp_path, header, message):
+def test_a_header_that_does_not_fit_is_refused(tmp_path, header):
     import struct
     import zipfile
 
     text = header.ljust(118).encode() + b"\n"
     with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
         archive.writestr("x.npy", b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text + b"\0" * 8)
-    with pytest.raises(npz.Damaged, match=message):
+    with pytest.raises(npz.Damaged, match="array 'x'"):
         npz.read(tmp_path / "a.npz")
 
 
@@ -49,8 +50,7 @@ def test_a_folder_whose_name_is_no_text(tmp_path):
     artifact.write_table(folder / "a.parquet", pd.DataFrame({"x": [1.0]}), MARK)
     artifact.write_arrays(folder / "a.npz", {"x": np.ones(1)}, MARK)
     assert artifact.read_table(folder / "a.parquet", expect=MARK)["x"].tolist() == [1.0]
-    for name in ("a.parquet", "a.npz"):
-        assert artifact.read_stamp(folder / name)["spec"] == MARK["spec"]
+    assert artifact.read_arrays(folder / "a.npz", expect=MARK)[1]["spec"] == MARK["spec"]
 
 
 # --- stale files, and checkpoints

@@ -1,11 +1,14 @@
 """The multilevel gradient with ``z`` projected onto a convex set."""
 
-from dataclasses import replace
+import math
+from dataclasses import dataclass, replace
+from typing import Any
 
 from lowvar.errors import UserError
 from lowvar.vi.estimators.base import Estimator, variational
 from lowvar.vi.estimators.mlmc import mlmc
-from lowvar.vi.within import Ball, Box, within
+from lowvar.vi.guides.gaussian import Gaussian
+from lowvar.vi.variational import VariationalProblem
 
 
 def mlmc_prox(problem, batches=None, particles=None, schedule=None, restart=None, ball=None, box=None) -> Estimator:
@@ -46,3 +49,80 @@ def _numbers(*values):
     if any(isinstance(value, bool | str) for value in values):
         raise TypeError("no numbers")
     return [float(value) for value in values]
+
+
+@dataclass(frozen=True)
+class Ball:
+    """``||z|| <= radius``."""
+
+    radius: float
+
+    def project(self, xp, z):
+        """The nearest point of the set, ``(dim,)``."""
+        norm = xp.sqrt(xp.sum(z * z))
+        return z * xp.where(norm > self.radius, self.radius / norm, xp.ones_like(norm))
+
+    def pull_back(self, xp, z, gradient):
+        """The gradient for ``z`` from one for its projection."""
+        norm = xp.sqrt(xp.sum(z * z))
+        across = gradient - z * (xp.sum(z * gradient) / (norm * norm))
+        return xp.where(norm > self.radius, self.radius / norm * across, gradient)
+
+
+@dataclass(frozen=True)
+class Box:
+    """``low <= z_i <= high``; see ``Ball``."""
+
+    low: float
+    high: float
+
+    def project(self, xp, z):
+        """The nearest point of the set, ``(dim,)``."""
+        return xp.clip(z, self.low, self.high)
+
+    def pull_back(self, xp, z, gradient):
+        """The gradient in ``z`` from that in its projection: zero in coordinates that are clipped."""
+        inside = (z > self.low) & (z < self.high)
+        return xp.where(inside, gradient, xp.zeros_like(gradient))
+
+
+@dataclass(frozen=True)
+class _Projected:
+    """A guide whose points are projected; all else is the guide's."""
+
+    guide: Gaussian
+    onto: Any
+
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self.guide, name)
+
+    def transform(self, params, eps):
+        """See ``Gaussian``."""
+        return self.onto.project(self.guide.backend.xp, self.guide.transform(params, eps))
+
+    def pull_back(self, params, eps, gradient):
+        """See ``Gaussian``."""
+        z = self.guide.transform(params, eps)
+        return self.guide.pull_back(params, eps, self.onto.pull_back(self.guide.backend.xp, z, gradient))
+
+
+def within(problem: VariationalProblem, onto: Ball | Box) -> VariationalProblem:
+    """``problem`` with the guide's points projected onto a set; the entropy is still that of the Gaussian.
+
+    Raises:
+        UserError: the set is empty, or a bound is not a number.
+
+    References:
+        Fujisawa and Sato, "Multilevel Monte Carlo variational inference", 2021, Appendix C.
+    """
+    if isinstance(onto, Ball) and not 0 < onto.radius < math.inf:
+        raise UserError(f"ball = {onto.radius}: its radius must be a positive number")
+    if isinstance(onto, Box) and not onto.low < onto.high:
+        raise UserError(f"box = [{onto.low}, {onto.high}]: the first must be below the second")
+    projected: Any = _Projected(problem.guide, onto)
+    return VariationalProblem(
+        problem.name, problem.backend, problem.N, problem.dim, problem.log_likelihood, problem.log_prior,
+        sites=problem.sites, dtype=problem.dtype, noiseless=problem.noiseless, family=lambda bounded: projected,
+    )  # fmt: skip

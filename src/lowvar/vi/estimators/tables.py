@@ -38,26 +38,34 @@ def _repeated(backend, params, rows):
     return backend.tree_map(lambda leaf: backend.xp.broadcast_to(leaf, (rows, *leaf.shape)), params)
 
 
-def snapshots(backend, batches: Batches) -> Table:
-    """The parameters at each step of the previous and the current epoch; for batches that cover each epoch."""
-    xp, steps = backend.xp, batches.steps
+def _of_epochs(backend, batches: Batches, rows: int, content: Callable[[Any], Any], by_row: bool) -> Table:
+    """The entries of each step of the previous and the current epoch, one for a batch, or one for each of its rows."""
+    xp, steps, size = backend.xp, batches.steps, batches.size
 
     def init(params):
-        table = _repeated(backend, params, steps)
+        table = content(params)
         return {"previous": table, "current": table, "slot": backend.asarray(np.zeros(batches.N, np.int32))}
 
     def read(state, index):
-        return backend.take(state["previous"], backend.take(state["slot"], index))
+        table = xp.reshape(state["previous"], (steps * size, -1)) if by_row else state["previous"]
+        return backend.take(table, backend.take(state["slot"], index))
 
     def write(state, noise, params):
         return {**state, "current": backend.set_rows(state["current"], noise.position, params)}
 
     def end_epoch(state, index):
-        step = backend.asarray(np.repeat(np.arange(steps, dtype=np.int32), batches.size))
-        slot = backend.set_rows(state["slot"], xp.reshape(index, (-1,)), step)
+        # padding repeats a batch's first row; writing in reverse order leaves each row's first position
+        place = np.arange(steps * size, dtype=np.int32)[::-1] // (1 if by_row else size)
+        slot = backend.set_rows(state["slot"], xp.flip(xp.reshape(index, (-1,))), backend.asarray(place))
         return {"previous": state["current"], "current": state["previous"], "slot": slot}
 
-    return Table(2 * steps, init, read, write, end_epoch)
+    return Table(rows, init, read, write, end_epoch)
+
+
+def snapshots(backend, batches: Batches) -> Table:
+    """The parameters at each step of the previous and the current epoch; for batches that cover each epoch."""
+    steps = batches.steps
+    return _of_epochs(backend, batches, 2 * steps, lambda params: _repeated(backend, params, steps), by_row=False)
 
 
 def of_batches(backend, batches: Batches) -> Table:
@@ -92,24 +100,10 @@ def cached(backend, batches: Batches) -> Table:
         return Table(0, lambda values: values, backend.take, write_rows, lambda state, index: state)
     xp, steps, size = backend.xp, batches.steps, batches.size
 
-    def init(values):
-        table = xp.reshape(_repeated(backend, xp.zeros_like(values[0]), steps * size), (steps, size, -1))
-        return {"previous": table, "current": table, "slot": backend.asarray(np.zeros(batches.N, np.int32))}
+    def zeros(values):
+        return xp.reshape(_repeated(backend, xp.zeros_like(values[0]), steps * size), (steps, size, -1))
 
-    def read(state, index):
-        flat = xp.reshape(state["previous"], (steps * size, -1))
-        return backend.take(flat, backend.take(state["slot"], index))
-
-    def write(state, noise, values):
-        return {**state, "current": backend.set_rows(state["current"], noise.position, values)}
-
-    def end_epoch(state, index):
-        # padding repeats a batch's first row; writing in reverse order leaves each row's first position
-        place = backend.asarray(np.arange(steps * size, dtype=np.int32)[::-1].copy())
-        slot = backend.set_rows(state["slot"], xp.flip(xp.reshape(index, (-1,))), place)
-        return {"previous": state["current"], "current": state["previous"], "slot": slot}
-
-    return Table(0, init, read, write, end_epoch)
+    return _of_epochs(backend, batches, 0, zeros, by_row=True)
 
 
 TABLES = {"snapshots": snapshots, "rows": by_row}

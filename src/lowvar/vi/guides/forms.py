@@ -50,16 +50,6 @@ def form_of(guide: Gaussian) -> Form:
     return _FORMS[guide.autoguide]
 
 
-def named(problem, vectors) -> dict[str, Any]:
-    """The guide's parameters under NumPyro's names, as NumPy arrays.
-
-    Args:
-        problem: a ``NumPyroProblem`` or ``TorchProblem``.
-        vectors: the guide's parameters, ``{block: vector}`` of the backend.
-    """
-    return form_of(problem.guide).written(problem, vectors)
-
-
 def autoguide(problem):
     """The guide of ``numpyro.infer.autoguide`` that accepts ``named``, set up for a NumPyro model and its data."""
     from numpyro import handlers
@@ -131,7 +121,7 @@ def _differs(value, was) -> bool:
     return not np.allclose(value, was, equal_nan=True)
 
 
-_OURS = {
+OURS = {  # guides of NumPyro, and Pyro, and the same families of lowvar
     "AutoNormal": "mean_field", "AutoDiagonalNormal": "mean_field", "AutoMultivariateNormal": "full_rank",
     "AutoLowRankMultivariateNormal": "low_rank",
 }  # fmt: skip
@@ -155,9 +145,9 @@ def from_autoguide(guide, model, init, given: bool = False) -> tuple[Any, Any]:
     if not any(parent.__name__ == "AutoGuide" and ".autoguide" in parent.__module__ for parent in kind.__mro__):
         return guide, init
     name, own = kind.__name__, kind.__module__.split(".")[0] in ("numpyro", "pyro")
-    if not own or name not in _OURS:
+    if not own or name not in OURS:
         raise UserError(
-            f"guide: {name} is no guide of fit; it has those of {', '.join(_OURS)}, or by name 'mean_field', "
+            f"guide: {name} is no guide of fit; it has those of {', '.join(OURS)}, or by name 'mean_field', "
             "'full_rank', 'block_diagonal' and 'low_rank'; for others use the library's own SVI"
         )
     if one is not kind:
@@ -169,7 +159,7 @@ def from_autoguide(guide, model, init, given: bool = False) -> tuple[Any, Any]:
         }
     usual = {key: one.default for key, one in inspect.signature(kind).parameters.items()}
     changed = {key: value for key, value in options.items() if value is not None and value != usual.get(key)}
-    family: Any = _OURS[name]
+    family: Any = OURS[name]
     if "rank" in changed:
         family = {"guide": family, "rank": changed.pop("rank")}
     strategy = changed.pop("init_loc_fn", None)
@@ -407,41 +397,45 @@ _STEP = 0.3  # standard deviation of a step along them
 _ZERO = 1e-4  # a change that counts as none, relative to changes away from the centre
 
 
-def random_start(
-    centre: np.ndarray, sites: Mapping[str, slice], near: Iterable[str], key: Any, *,
-    problem_at: Callable[[np.ndarray], Any], check: Any,
-) -> Any:  # fmt: skip
+def random_start(problem, centre, log_sigma, joint, near: Iterable[str], key: Any, where: str, check: Any) -> Any:
     """The problem with a start whose means are ``centre`` plus a random part, checked.
 
     Sites at a saddle point start far from it, unless the density is not finite there.
 
     Args:
+        problem: without a start.
         centre: ``(dim,)``.
-        sites: entries of each site in it.
-        near: the sites whose start has a random part.
-        key: JAX key; None if there are none.
-        problem_at: the problem whose start has some means.
+        log_sigma: see ``started``; so are ``joint``, ``key`` and ``where``.
+        joint: see there.
+        near: the sites whose start has a random part, if there is a key and ``joint`` has no means.
+        key: see there.
+        where: see there.
         check: a ``Check``.
     """
+
+    def at(mu):
+        return replace(problem, start=started(problem, mu, log_sigma, joint, key, where))
+
+    near = [] if key is None or LOC in joint else near
     if key is None:
-        problem = problem_at(centre)
-        check(problem, centre, near)
-        return problem
-    rng, mu = numpy_generator(key), centre.copy()
+        first = at(centre)
+        check(first, centre, near)
+        return first
+    rng, mu, sites = numpy_generator(key), centre.copy(), problem.sites
     draws = NEAR * rng.standard_normal(len(centre))
     for site in near:
         mu[sites[site]] += draws[sites[site]]
-    problem = problem_at(mu)
-    if not (saddles := check(problem, centre, near)):
-        return problem
+    first = at(mu)
+    if not (saddles := check(first, centre, near)):
+        return first
     draws = rng.uniform(-FAR, FAR, len(centre))
     for site in saddles:
         mu[sites[site]] = draws[sites[site]]
-    far = problem_at(mu)
+    far = at(mu)
     try:
         check.density(far)
     except UserError:
-        return problem
+        return first
     return far
 
 

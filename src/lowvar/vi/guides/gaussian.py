@@ -244,19 +244,18 @@ class MeanField(Gaussian):
         return {"log_sigma": [gradient * self.step(self.point(params), self.backend.xp.mean(eps, axis=0))]}
 
 
-def initial_params(kind: str, dim: int, key, scale: float = 0.1) -> dict[str, Any]:
+def initial_params(kind: str, dim: int, key) -> dict[str, Any]:
     """Starting means and scales as NumPy arrays, ``{"mu": (dim,), "log_sigma": (dim,)}``, see ``Gaussian.start``.
 
     Args:
         kind: ``"standard"`` draws every parameter from N(0, 1), as the joint control variate's paper does;
-            ``"origin"`` sets ``mu = 0`` and ``sigma = scale``, the usual start of a library; ``"unit"`` draws ``mu``
+            ``"origin"`` sets ``mu = 0`` and ``sigma = 0.1``, the usual start of a library; ``"unit"`` draws ``mu``
             from N(0, 0.01^2) and sets ``sigma = exp(0.001)``, as that paper's code does.
         dim: dimension of the latent space.
         key: a JAX key (unused by ``"origin"``).
-        scale: see ``kind``.
     """
     if kind == "origin":
-        return {"mu": np.zeros(dim), "log_sigma": np.full(dim, np.log(scale))}
+        return {"mu": np.zeros(dim), "log_sigma": np.full(dim, np.log(0.1))}
     import jax
 
     if kind == "unit":

@@ -31,8 +31,7 @@ class NumPyroCheck(Check):
     """The checks of a NumPyro model.
 
     Args:
-        functions: its densities, for data in any precision.
-        free: unconstrained values by site, a tree.
+        densities: of the model.
     """
 
     index = "negative or beyond its end, for which JAX takes another entry without a word"
@@ -42,9 +41,8 @@ class NumPyroCheck(Check):
         "data, before the plate"
     )
 
-    def __init__(self, functions, free):
-        self._functions, self._free = functions, free
-        self._densities = functions.densities(free)
+    def __init__(self, densities):
+        self._densities = densities
 
     def failed(self, problem, name, rows, alone, error):
         """As in ``Check``; JAX says itself how Python or NumPy met a value that it traces."""
@@ -117,10 +115,9 @@ class NumPyroCheck(Check):
         if not problem.plate:  # all rows count as one
             values = lambda z: np.ravel(problem.log_likelihoods(jnp.asarray(z, problem.dtype)))  # noqa: E731
             return saddle_sites(values, problem.sites, centre, near)
-        functions = self._functions
         try:
             with jax.enable_x64(True):
-                return NumPyroCheck(functions.cast(np.dtype("float64")), self._free)._rows(problem, z, centre, near)
+                return NumPyroCheck(self._densities.cast(np.dtype("float64")))._rows(problem, z, centre, near)
         except UserError:
             raise
         except Exception:  # the model contains arrays in a fixed precision
@@ -131,9 +128,7 @@ class NumPyroCheck(Check):
 
     def evaluator(self, problem, z):
         """As in ``Check``."""
-        dtype = self._functions.dtype
-        free = jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), self._free)
-        self._densities = self._functions.densities(free)
+        dtype = self._densities.dtype
         evaluate = _evaluator(problem.backend, self._densities.log_joint, problem.dim, dtype)
         return evaluate, leaves(problem.data), np.asarray(z, dtype)
 
@@ -244,7 +239,7 @@ def _paired(site) -> str:
 
 
 def _evaluator(backend, log_joint, dim, dtype):
-    """``evaluate`` of ``interaction``, from ``log_joint``: both parts, and their derivatives along a direction.
+    """``evaluate`` of ``check_rows``, from ``log_joint``: both parts, and their derivatives along a direction.
 
     The derivatives drop terms that do not depend on ``z``.
     """

@@ -11,14 +11,13 @@ not be continuous then, and no guide has to approximate it. Otherwise it is a la
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
 import jax.flatten_util
 import jax.numpy as jnp
 import numpy as np
-import numpyro.distributions as dist
 from numpyro import handlers
 from numpyro.distributions import biject_to, constraints
 from numpyro.infer.util import helpful_support_errors
@@ -35,9 +34,7 @@ from lowvar.vi.numpyro.trace import (
     AllRows,
     Densities,
     FixedIndex,
-    Functions,
     converted,
-    each,
     frame_of,
     is_latent,
     leaves,
@@ -131,7 +128,7 @@ class NumPyroProblem(VariationalProblem):
         """The guide's parameters under the names of NumPyro's guides, and the model's under their own."""
         vectors = {block: jnp.asarray(value) for block, value in guide_params.items()}
         values = self.values(self.guide.point(vectors)["mu"]) if self.params else {}
-        return guide_forms.named(self, vectors) | jax.tree.map(np.asarray, values)
+        return guide_forms.form_of(self.guide).written(self, vectors) | jax.tree.map(np.asarray, values)
 
     @property
     def names(self) -> list[str]:
@@ -233,8 +230,7 @@ def from_numpyro(
     }
     where = f"{name}: {init_is}"
     guide, init = guide_forms.with_encoder(guide, init, sites, local, where)
-    functions = Functions(model, data, plate, N, transforms, dtype, local)
-    densities = functions.densities(free)
+    densities = Densities(model, data, plate, N, transforms, dtype, local, free)
 
     def constrain(z):
         sites_at = densities.traced(z, jnp.arange(N if local else 1, dtype=jnp.int32))
@@ -257,12 +253,8 @@ def from_numpyro(
     init, joint = guide_forms.split(init, sites, where)
     centre, log_sigma, near = _start(name, transforms, np.asarray(first), point, sites, init, init_is)
     encoded = local if is_amortised(guide) else {}
-    near = [] if key is None or guide_forms.LOC in joint else [site for site in near if site not in encoded]
-    return random_start(
-        centre, sites, near, key,
-        problem_at=lambda mu: replace(problem, start=guide_forms.started(problem, mu, log_sigma, joint, key, where)),
-        check=NumPyroCheck(functions, free),
-    )  # fmt: skip
+    near = [site for site in near if site not in encoded]
+    return random_start(problem, centre, log_sigma, joint, near, key, where, NumPyroCheck(densities))
 
 
 def transform(site, name):
@@ -346,8 +338,7 @@ def data_plate(model, data, trace, name) -> tuple[str, int, str]:
     if not pool and len(holding) == 1 and max(sizes[one] for one in holding) <= _FEW:
         pool = holding
     if not pool:
-        series = all(map(_is_one_draw, observed)) or _is_series(model, data, trace, observed)
-        return "", 1, (_ALL_ROWS if series else _ALL_ROWS + _PLATE).format(name=name)
+        return "", 1, _ALL_ROWS.format(name=name)
     around = {plate for plate in pool if all(plate in stack for stack in stacks if stack)}
     plate = max(sorted(around or pool), key=sizes.__getitem__)
     apart = {one for stack in stacks if plate not in stack for one in stack}
@@ -363,47 +354,11 @@ def _without_rows(site) -> bool:
     return 0 in (*shape[: len(shape) - fn.event_dim], *fn.batch_shape)
 
 
-def _is_one_draw(site) -> bool:
-    """Whether a site is one draw of a multivariate distribution, as of a Gaussian process, not of independent rows."""
-    fn = site["fn"]
-    while isinstance(fn, dist.ExpandedDistribution | dist.MaskedDistribution):
-        fn = fn.base_dist
-    return (
-        fn.event_dim > 0 and not isinstance(fn, dist.Independent | dist.Unit) and math.prod(site["fn"].batch_shape) == 1
-    )
-
-
-def _is_series(model, data, trace, observed) -> bool:
-    """Whether observations are in a loop, have latent values of their own, or depend on the data of others."""
-    latent = {name: site["value"] for name, site in trace.items() if is_latent(site) or site["type"] == "deterministic"}
-    near = {n + more for s in observed for n in jnp.shape(s["value"]) if n > 1 for more in (-1, 0, 1)}
-    looped = len(observed) > _SITES or any(site["type"] == "control_flow" for site in trace.values())
-    if looped or any(near.intersection(jnp.shape(value)) for value in latent.values()):
-        return True
-
-    def densities(data):
-        sites = sites_of(handlers.seed(handlers.substitute(model, data=latent), jax.random.key(0)), **data)
-        pairs = [(sites[site["name"]]["fn"], sites[site["name"]]["value"]) for site in observed]
-        return [(fn.base_dist if isinstance(fn, dist.Independent) else fn).log_prob(value) for fn, value in pairs]
-
-    def moved(_, leaf):  # the data of one row
-        floating = isinstance(leaf, jax.Array) and leaf.ndim and jnp.issubdtype(leaf.dtype, jnp.floating)
-        return leaf.at[len(leaf) // 2].multiply(1.01) if floating and len(leaf) in near else leaf
-
-    try:
-        pairs = zip(densities(data), densities({k: each(moved, k, v) for k, v in data.items()}), strict=True)
-        changed = [np.argwhere(np.asarray(one != other)) for one, other in pairs]
-    except Exception:  # any error of the model
-        return False
-    return any(len(np.unique(where[:, 0])) > 1 for where in changed if where.size)
-
-
-_FEW, _SITES = 2, 8  # rows of a plate too small to find out whether its index is used; sites that no loop makes
-
-_ALL_ROWS = "{name}: there is no data plate whose index the model uses, so every step uses all rows"
-_PLATE = (
-    "; for mini-batches write `with numpyro.plate('data', N, subsample_size=batch_size) as index:` and index the data "
-    "by it"
+_FEW = 2  # rows of a plate too small to find out whether its index is used
+_ALL_ROWS = (
+    "{name}: there is no data plate whose index the model uses, so every step uses all rows; if the rows are "
+    "independent, `with numpyro.plate('data', N, subsample_size=batch_size) as index:`, with data indexed by it, makes "
+    "mini-batches"
 )
 _FULL = (
     "{name}: the rows of mini-batches are those of the plate {plate!r} ({N}); {full} is evaluated in full in every "

@@ -19,12 +19,12 @@ import numpy as np
 from numpyro.primitives import Messenger
 
 from lowvar.core.jax import compiled
-from lowvar.core.rows import RowSource
+from lowvar.core.rows import Mapped, Parquet
 from lowvar.core.windows import inflation, windows
 from lowvar.errors import UserError
 from lowvar.vi.check import by_rows, check_rows, some_rows
-from lowvar.vi.numpyro.model import NumPyroProblem, from_numpyro, transform
-from lowvar.vi.numpyro.trace import Functions, InRows, LengthMismatch, prototype
+from lowvar.vi.numpyro.model import NumPyroProblem, from_numpyro
+from lowvar.vi.numpyro.trace import Densities, InRows, LengthMismatch
 
 _SAMPLE = 2**15  # rows held in memory
 _CHUNK = 2**13  # rows of a full pass evaluated at once
@@ -41,7 +41,7 @@ class Streamed(NumPyroProblem):
         sample: the problem of the rows in memory, of which ``data`` has the columns.
     """
 
-    source: RowSource = None  # type: ignore[assignment]
+    source: Mapped | Parquet = None  # type: ignore[assignment]
     sample: NumPyroProblem = None  # type: ignore[assignment]
     program = "stream"
 
@@ -210,7 +210,7 @@ class Streamed(NumPyroProblem):
         return found
 
 
-def from_files(model: Callable, source: RowSource, others: Mapping[str, Any], **given) -> Streamed:
+def from_files(model: Callable, source: Mapped | Parquet, others: Mapping[str, Any], **given) -> Streamed:
     """The negative ELBO of a model whose rows are in files.
 
     Args:
@@ -245,15 +245,14 @@ def from_files(model: Callable, source: RowSource, others: Mapping[str, Any], **
             f"{sample.name}: the plate {sample.plate!r} has latent variables, whose parameters grow with the number of "
             "rows; rows that are read from files cannot have any: load the arrays, numpy.array(x)"
         )
-    trace = prototype(sample.model, sample.data, sample.name)
-    transforms = {site: transform(trace[site], sample.name) for site in sample.sites}
     free = sample.unravel(jnp.zeros(sample.dim, sample.dtype))
     fixed = {name: value for name, value in sample.data.items() if name not in held}
 
     def log_joint(z, rows):
         count = len(next(iter(rows.values())))
-        batch = Functions(sample.model, {**fixed, **rows}, sample.plate, count, transforms, sample.dtype, {})
-        return batch.in_order(free)(z)
+        data = {**fixed, **rows}
+        batch = Densities(sample.model, data, sample.plate, count, sample.transforms, sample.dtype, {}, free)
+        return batch.in_order(z)
 
     own = {one.name: getattr(sample, one.name) for one in fields(sample)}
     columns = {name: sample.data[name] for name in held}

@@ -4,9 +4,8 @@ import copy
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import contextmanager
-from functools import partial
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.flatten_util
@@ -377,66 +376,75 @@ class Layout:
         return values
 
 
-class Densities(NamedTuple):
-    """Functions of a model, in nats.
+class Densities:
+    """The log densities of a model as functions of the latent vector, nats; for data in any precision.
+
+    Where ``z`` is the vector of a batch, see ``Rows``, the name of a function says so.
+
+    Args:
+        model: with its keyword arguments ``data``.
+        data: see ``model``.
+        plate: name of the data plate, of ``N`` rows.
+        N: see ``plate``.
+        transforms: the bijections from R^d to the supports, by site.
+        dtype: the precision of results.
+        local: the latent sites in the data plate, with the axis of their values in R^d that has the rows.
+        free: unconstrained values by site, a tree.
+        other: whether the data have another precision than ``dtype``.
 
     Attributes:
-        traced: ``(z, index, watch) -> the sites of a batch``.
-        log_joint: ``(z, index (B,)) -> ((B,), ())``: log-likelihoods, with the densities of local latent variables, and
-            the log prior, from one run of the model.
-        log_likelihood: ``(z, index (B,)) -> (B,)``.
-        log_prior: ``(z, index) -> ()``.
-        likelihood_of_batch: as ``log_likelihood``, of the vector of the batch.
-        prior_of_batch: ``z -> log_prior``, of the vector of a batch.
         layout: where the variables are.
     """
 
-    traced: Callable
-    log_joint: Callable
-    log_likelihood: Callable
-    log_prior: Callable
-    likelihood_of_batch: Callable
-    prior_of_batch: Callable
-    layout: Layout
-
-
-class Functions:
-    """The densities of a model; for data in any precision.
-
-    ``local`` has the latent sites in the data plate, with the axis of their values in R^d that has the rows.
-    """
-
-    def __init__(self, model, data, plate, N, transforms, dtype, local, other=False):
+    def __init__(self, model, data, plate, N, transforms, dtype, local, free, other=False):
         self.model, self.data, self.plate, self.N = model, data, plate, N
         self.transforms, self.dtype, self.local = transforms, dtype, local
-        self._other = other  # whether the data have another precision than ``dtype``
+        self._free, self._other, self.layout = free, other, Layout(free, local, N)
 
-    def cast(self, dtype) -> "Functions":
-        """The same functions with floating data in another precision.
+    def cast(self, dtype) -> "Densities":
+        """The same with floating data in another precision.
 
         They are cast where they are read, inside of a program: a copy of all rows would cost more than a few of them.
         """
-        return Functions(self.model, self.data, self.plate, self.N, self.transforms, dtype, self.local, other=True)
+        free = jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), self._free)
+        return Densities(self.model, self.data, self.plate, self.N, self.transforms, dtype, self.local, free, True)
 
-    def densities(self, free) -> Densities:
-        """The densities, for unconstrained values with the form of ``free``."""
-        layout = Layout(free, self.local, self.N)
-        traced, likelihood, prior = (partial(one, layout) for one in (self._traced, self._likelihood, self._prior))
-        joint = partial(self._joint, layout)
+    def traced(self, z, index, watch=lambda model: model) -> dict[str, Any]:
+        """The sites of a batch; ``watch`` puts handlers around the model."""
+        return self._traced(self.layout.batch(z, index), index, watch)
+
+    def log_joint(self, z, index):
+        """``((B,), ())``: log-likelihoods, with the densities of local latent variables, and the log prior, in one run.
+
+        Args:
+            z: ``(dim,)``.
+            index: rows, ``(B,)``.
+        """
+        return self._joint(self.layout.batch(z, index), index)
+
+    def log_likelihood(self, z, index):
+        """The first part of ``log_joint``, ``(B,)``."""
+        return self.log_joint(z, index)[0]
+
+    def log_prior(self, z, index):
+        """The second part of ``log_joint``."""
+        return self._of_prior(self.traced(z, index))
+
+    def likelihood_of_batch(self, z, index):
+        """As ``log_likelihood``, of the vector of the batch."""
+        return self._joint(z, index)[0]
+
+    def prior_of_batch(self, z):
+        """As ``log_prior``, of the vector of a batch."""
         first = np.zeros(1, np.int32)
+        return self._of_prior(self._traced(self.layout.among(z, first), jnp.asarray(first)))
 
-        def whole(function):
-            return lambda z, index, *watch: function(layout.batch(z, index), index, *watch)
+    def in_order(self, z):
+        """As ``log_joint`` of all rows of the data, as they stand."""
+        return self._in_order(z, jnp.arange(self.N))
 
-        def prior_of_batch(z):
-            return prior(layout.among(z, first), jnp.asarray(first))
-
-        return Densities(
-            whole(traced), whole(joint), whole(likelihood), whole(prior), likelihood, prior_of_batch, layout
-        )
-
-    def _traced(self, layout, z, index, watch=lambda model: model):
-        free, jacobians = layout.free(z), {}
+    def _traced(self, z, index, watch=lambda model: model):
+        free, jacobians = self.layout.free(z), {}
 
         def substitute(site):
             if site["name"] in self.local:
@@ -453,7 +461,7 @@ class Functions:
         trace = sites_of(seeded, **data)
         return {key: {**site, "jacobian": jacobians.get(key, 0.0)} for key, site in trace.items()}
 
-    def _joint(self, layout, z, index):
+    def _joint(self, z, index):
         rows, N = index.shape[0], self.N
         if self.plate and rows == N > 1:
             # with all N rows numpyro.subsample does not subsample: two halves, as one mapped program; every other row
@@ -462,28 +470,17 @@ class Functions:
                 return jnp.append(rows, rows[: N % 2]).reshape(-1, 2)
 
             def of_half(places, index):
-                return self._joint(layout, layout.among(z, places), index)
+                return self._joint(self.layout.among(z, places), index)
 
             each = jax.vmap(of_half, in_axes=1, out_axes=(1, 0))
             likelihood, prior = each(halves(jnp.arange(N)), halves(index))
             return likelihood.reshape(-1)[:N], prior[0]
-        return self._in_order(layout, z, index)
+        return self._in_order(z, index)
 
-    def in_order(self, free):
-        """``z -> ((N,), ())``: as ``log_joint`` of all rows of the data, as they stand."""
-        layout = Layout(free, self.local, self.N)
-        return lambda z: self._in_order(layout, z, jnp.arange(self.N))
-
-    def _in_order(self, layout, z, index):
-        sites, rows = self._traced(layout, z, index), index.shape[0]
+    def _in_order(self, z, index):
+        sites, rows = self._traced(z, index), index.shape[0]
         likelihood = self._of_rows(sites, rows) if self.plate else jnp.broadcast_to(self._of_data(sites), index.shape)
         return self._cast(likelihood), self._of_prior(sites)
-
-    def _likelihood(self, layout, z, index):
-        return self._joint(layout, z, index)[0]
-
-    def _prior(self, layout, z, index):
-        return self._of_prior(self._traced(layout, z, index))
 
     def _of_rows(self, sites, rows):
         total = jnp.zeros(rows, self.dtype)

@@ -102,7 +102,7 @@ class VariationalEngine(Runs):
     def _make_program(self, particles):
         """``(part, settings, keys, first, count) -> part``: ``count`` epochs, with ``particles`` particles."""
         sampler = self.sampler_of(particles)
-        cuts = self.num_steps is not None
+        cuts, program = self.num_steps is not None, epochs_of(self.problem)
         self._made.append(program(self.problem, sampler, self._make_solver(sampler), cuts))
         return self._made[-1]
 
@@ -352,15 +352,7 @@ def build(
         starts: initial parameters, ``{"mu": (repetitions, dim), ...}``; by default the solver's ``initial``.
         num_steps: of the single run of a fit.
     """
-
-    def pilot(make, settings):
-        start = starts and {block: one[:1] for block, one in starts.items()}
-        return VariationalEngine(
-            problem, make, settings, noise_keys(seed, f"{name} pilot", 1),
-            start or start_params(problem, solver.initial, seed, f"{name} pilot", 1),
-        )  # fmt: skip
-
-    method = with_pilot(method, problem, solver, pilot)
+    method = with_pilot(method, problem, solver, seed, f"{name} pilot", starts)
     keys = noise_keys(seed, name, solver.repetitions)
     if starts is None:
         starts = start_params(problem, solver.initial, seed, name, solver.repetitions)
@@ -407,14 +399,16 @@ def memory() -> int:
 _PER_DECADE = 12  # moments at which it is read
 
 
-def with_pilot(method, problem, solver, build):
+def with_pilot(method, problem, solver, seed: int, name: str, starts):
     """The method, with the ``variances`` that its estimator needs; if the pilot diverges, those from before.
 
     Args:
         method: a ``Method``.
         problem: an objective.
         solver: the run's ``Settings``.
-        build: ``(make_solver, solver) -> engine``, with a start and noise of the pilot's own.
+        seed: the experiment's.
+        name: of the pilot, from which its noise derives.
+        starts: the run's, see ``build``.
 
     Raises:
         UserError: several step sizes, whose variances would differ.
@@ -439,7 +433,9 @@ def with_pilot(method, problem, solver, build):
         adaptive = GRADIENT.get("mlmc_adaptive")
         return descents(adaptive(problem, sampler.batches, stated["pilot"], stated["base"]), settings, sampler)
 
-    pilot = build(make_solver, settings)
+    own = {block: one[:1] for block, one in (starts or {}).items()}
+    own = own or start_params(problem, solver.initial, seed, name, 1)
+    pilot = VariationalEngine(problem, make_solver, settings, noise_keys(seed, name, 1), own)
     state, done, found, taken = pilot.init(), 0, [], 0.0
     for stop in [1, *(one for one in pilot.stops if one > 1)]:
         state, done = pilot.advance(state, done, stop - done), stop
@@ -487,8 +483,20 @@ def draw_one(sampler, key, epoch):
     return (sampler.plan if sampler.wide else sampler.epoch)(jax.random.fold_in(key, epoch))
 
 
-def program(problem, sampler, at, cuts: bool = False):
-    """The program of a problem's backend for epochs of mapped runs.
+_MODULES = {"jax": "engine", "torch": "torch_program", "stream": "stream_program"}
+
+
+def epochs_of(problem) -> Any:
+    """The class of programs for epochs of mapped runs of a problem: that of its backend, unless it names another."""
+    name = _MODULES[getattr(problem, "program", problem.backend.name)]
+    return importlib.import_module(f"lowvar.vi.run.{name}").Epochs
+
+
+class Epochs:
+    """Epochs of mapped runs in JAX, as one compiled loop.
+
+    An axis of one step size or one repetition is not mapped: a map doubles the time of a trace, and XLA's code on a CPU
+    for a map over one run may take four times as long as that for the run.
 
     Args:
         problem: an objective.
@@ -496,37 +504,8 @@ def program(problem, sampler, at, cuts: bool = False):
         at: ``setting -> solver``.
         cuts: whether its last epoch may be partial; the number of an epoch's steps is then an argument.
     """
-    return _epochs(problem)(problem, sampler, at, cuts)
 
-
-def one_epoch(solver, key, params):
-    """``() -> state``: the state of a solver after one epoch from its start, with the same noise in every call.
-
-    Args:
-        solver: a ``Descent``.
-        key: JAX key of the noise, which is drawn before.
-        params: the parameters at the start.
-    """
-    return _epochs(solver.estimator.problem).one_epoch(solver, key, params)
-
-
-_MODULES = {"jax": "engine", "torch": "torch_program", "stream": "stream_program"}
-
-
-def _epochs(problem):
-    """The class of programs for a problem: that of its backend, unless it names another."""
-    name = _MODULES[getattr(problem, "program", problem.backend.name)]
-    return importlib.import_module(f"lowvar.vi.run.{name}").Epochs
-
-
-class Epochs:
-    """Epochs of mapped runs in JAX, as one compiled loop; arguments as for ``program``.
-
-    An axis of one step size or one repetition is not mapped: a map doubles the time of a trace, and XLA's code on a CPU
-    for a map over one run may take four times as long as that for the run.
-    """
-
-    def __init__(self, problem, sampler, at, cuts: bool = False):
+    def __init__(self, problem, sampler, at, cuts: bool):
         steps = sampler.batches.steps
         self._every = (0, steps) if cuts and steps > 1 else ()
 
@@ -576,7 +555,13 @@ class Epochs:
 
     @staticmethod
     def one_epoch(solver, key, params):
-        """See ``one_epoch``."""
+        """``() -> state``: the state of a solver after one epoch from its start, with the same noise in every call.
+
+        Args:
+            solver: a ``Descent``.
+            key: JAX key of the noise, which is drawn before.
+            params: the parameters at the start.
+        """
         sampler = solver.sampler
         noise = jax.block_until_ready(compiled(sampler.plan if sampler.wide else sampler.epoch)(key))
         epoch, state = compiled(solver.epoch), compiled(solver.init)(params)

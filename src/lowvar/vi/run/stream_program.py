@@ -14,13 +14,13 @@ _HELD = 2**21  # maximum number of base noise values held for a window
 
 
 class Epochs:
-    """Epochs of a single run; arguments as in ``torch_program``, states and settings with two axes of length 1.
+    """Epochs of a single run; arguments as for ``engine.Epochs``, states and settings with two axes of length 1.
 
     Between windows the state waits for the rows, which a thread reads while a window is computed. An estimator's full
     pass at the start of an epoch is a pass over the files, outside of compiled programs.
     """
 
-    def __init__(self, problem, sampler, at, cuts: bool = True):
+    def __init__(self, problem, sampler, at, cuts: bool):
         self._problem, self._sampler, self._at = problem, sampler, at
         self._advance = compiled(self._steps, donate_argnums=0)
         self._open: tuple[Any, ...] = (None,)  # where the last call ended within an epoch, and the window there

@@ -29,16 +29,9 @@ class _State(NamedTuple):
 
 
 class Epochs:
-    """Epochs of mapped runs.
+    """Epochs of mapped runs; arguments as for ``engine.Epochs``."""
 
-    Args:
-        problem: an objective in PyTorch.
-        sampler: draws the noise.
-        at: ``setting -> solver``.
-        cuts: whether ``cut`` will be called; it needs nothing here.
-    """
-
-    def __init__(self, problem, sampler, at, cuts: bool = False):
+    def __init__(self, problem, sampler, at, cuts: bool):
         self._backend, self._steps = problem.backend, sampler.batches.steps
         self._noise = _Blocks(problem, sampler)
         self._programs, self._alone, self._setting = {}, False, None
@@ -76,9 +69,9 @@ class Epochs:
 
     @staticmethod
     def one_epoch(solver, key, params):
-        """See ``engine.one_epoch``."""
+        """As in ``engine.Epochs``."""
         problem = solver.estimator.problem
-        run = Epochs(problem, solver.sampler, lambda setting: solver)
+        run = Epochs(problem, solver.sampler, lambda setting: solver, cuts=False)
         state = jax.tree.map(lambda leaf: leaf[None, None], solver.init(params))
         keys, setting = key[None], {"step_size": problem.backend.asarray(np.zeros(1, problem.dtype))}
         return lambda: jax.tree.map(lambda leaf: leaf[0, 0], run(state, setting, keys, 0, 1))

@@ -33,19 +33,6 @@ ENDED = {
 
 
 @dataclass(frozen=True)
-class Measurements:
-    """The measured part of a run.
-
-    Attributes:
-        stops: the positions that were measured, ascending; the last is the end of the run.
-        measured: the measurements there, arrays by name, with the stops as leading axis.
-    """
-
-    stops: list[int]
-    measured: dict[str, np.ndarray]
-
-
-@dataclass(frozen=True)
 class Run:
     """The settings of a fit and its estimator's memory, from which ``decompose`` and ``Fit.resume`` continue.
 
@@ -58,7 +45,8 @@ class Run:
         khat_samples: draws for k-hat, as given to ``fit``.
         epochs: ``(early, whole)``: epochs at which the state was copied, see ``Watch``.
         copies: the copies, ``{epoch: state of the engine}``.
-        measurements: the measurements along the run.
+        stops: the positions that were measured, ascending, up to the end of the run; none before it begins.
+        measured: the measurements there, arrays by name, with the stops as leading axis.
         ended: why it ended: ``budget`` (all steps), ``converged`` (``stop``), ``callback`` or ``interrupted`` (Ctrl-C).
     """
 
@@ -70,7 +58,8 @@ class Run:
     khat_samples: int | None = None
     epochs: tuple[int, int] = (0, 0)
     copies: Mapping[int, Any] = field(default_factory=dict)
-    measurements: Measurements | None = None
+    stops: tuple[int, ...] = ()
+    measured: Mapping[str, np.ndarray] = field(default_factory=dict)
     ended: Ended = "budget"
 
     @property
@@ -157,7 +146,7 @@ class Watch(Hook):
         self._late: list[tuple[int, float, float]] = []  # iteration, ELBO and its standard error
         self.record = Record(engine.measure, engine.stops)
         self.origin: tuple[Any, int | None]
-        if run.measurements is None:
+        if not run.stops:
             self.origin = engine.init(), None
         else:
             early, at = run.epochs
@@ -165,10 +154,9 @@ class Watch(Hook):
             self.early = early if self.early < at else self.early  # its own has passed
             self.copies = {epoch: state for epoch, state in run.copies.items() if epoch in (self.early, self.whole)}
             self._recent = {at: run.copies[at]}
-            stops = run.measurements.stops
-            passed = [i for i, stop in enumerate(stops) if stop <= at and stop in engine.stops]
-            measured = {name: array[passed] for name, array in run.measurements.measured.items()}
-            self.record.restore([stops[i] for i in passed], measured)
+            passed = [i for i, stop in enumerate(run.stops) if stop <= at and stop in engine.stops]
+            measured = {name: array[passed] for name, array in run.measured.items()}
+            self.record.restore([run.stops[i] for i in passed], measured)
         self.stops = sorted({*engine.stops, self.early, self.whole})
 
     def _copied(self, state):

@@ -1,8 +1,7 @@
 """A ``TorchModel`` as a ``VariationalProblem`` in PyTorch."""
 
-import contextlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,6 @@ from lowvar.vi.torch.checks import TorchCheck, dtype_of
 from lowvar.vi.torch.functions import functions_of, traceable
 from lowvar.vi.variational import VariationalProblem
 
-_CHUNK = 2**14  # maximum number of data rows in a chunk of a full pass
 _SCALE = 0.1  # standard deviations of the guide at the start, as AutoNormal's
 
 
@@ -41,11 +39,7 @@ class TorchProblem(VariationalProblem):
     params: tuple[str, ...] = ()
     plate: str = "rows"
     remarks: tuple[str, ...] = ()
-
-    @property
-    def chunks(self):
-        """As in ``VariationalProblem``, with more rows: each chunk of a full pass is traced."""
-        return self._chunks(self.N, _CHUNK, 1 / self.N, 0.0)
+    most_rows = 2**14  # each chunk of a full pass is traced
 
     def unravel(self, z):
         """``z (..., dim) -> {site: unconstrained value (..., *shape)}``."""
@@ -61,7 +55,8 @@ class TorchProblem(VariationalProblem):
     def named(self, guide_params) -> dict[str, torch.Tensor]:
         """The guide's parameters under the names of NumPyro's guides, as tensors in the sites' unconstrained shapes."""
         vectors = {block: self.backend.asarray(value) for block, value in guide_params.items()}
-        return {name: self.backend.asarray(value) for name, value in guide_forms.named(self, vectors).items()}
+        written = guide_forms.form_of(self.guide).written(self, vectors)
+        return {name: self.backend.asarray(value) for name, value in written.items()}
 
     @property
     def names(self) -> list[str]:
@@ -87,39 +82,8 @@ class TorchProblem(VariationalProblem):
         if isinstance(self.guide, LowRank):
             factor = sigma[:, None] * vectors["factor"].reshape(self.dim, -1)
             return torch.distributions.LowRankMultivariateNormal(mu, factor, sigma**2)
-        factor = self.backend.asarray(guide_forms.named(self, vectors)[guide_forms.TRIL])
+        factor = self.backend.asarray(guide_forms.form_of(self.guide).written(self, vectors)[guide_forms.TRIL])
         return torch.distributions.MultivariateNormal(mu, scale_tril=factor)
-
-    def gradient_and_hvp(self, z, direction, index, weight):
-        """As in ``VariationalProblem``."""
-        with self._twice():
-            return super().gradient_and_hvp(z, direction, index, weight)
-
-    def likelihood_at_rows(self, z, step, index, weight):
-        """As in ``VariationalProblem``."""
-        with self._twice():
-            return super().likelihood_at_rows(z, step, index, weight)
-
-    def gradient_and_hvp_by_row(self, z, direction, index):
-        """As in ``VariationalProblem``."""
-        with self._twice():
-            return super().gradient_and_hvp_by_row(z, direction, index)
-
-    def full_approximation(self, point, eps):
-        """As in ``VariationalProblem``."""
-        with self._twice():
-            return super().full_approximation(point, eps)
-
-    @contextlib.contextmanager
-    def _twice(self):
-        """Explains that an operation has no second derivatives."""
-        try:
-            yield
-        except NotImplementedError as error:
-            raise UserError(
-                f"{self.name}: PyTorch cannot differentiate the model twice, which this estimator needs; "
-                f"use 'naive', 'stl' or 'mlmc' ({' '.join(str(error).split())[:150]})"
-            ) from error
 
 
 def problem_of(model, *, name, init, init_is, key, guide) -> TorchProblem:
@@ -137,16 +101,11 @@ def problem_of(model, *, name, init, init_is, key, guide) -> TorchProblem:
     where = f"{name}: {init_is}"
     init, joint = guide_forms.split(init, sites, where)
     centre, log_sigma, near = _start(model, name, sites, init, where)
-    near = [] if key is None or guide_forms.LOC in joint else near
     problem = TorchProblem(
         name, get("torch"), model.N, model.dim, likelihood, prior, sites=sites, dtype=dtype_of(model, name, centre),
         model=model, family=family(guide), subsample_size=model.subsample_size,
     )  # fmt: skip
-    return random_start(
-        centre, sites, near, key,
-        problem_at=lambda mu: replace(problem, start=guide_forms.started(problem, mu, log_sigma, joint, key, where)),
-        check=TorchCheck(),
-    )  # fmt: skip
+    return random_start(problem, centre, log_sigma, joint, near, key, where, TorchCheck())
 
 
 def _start(model, name, sites, init, where):
