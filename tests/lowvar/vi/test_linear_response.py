@@ -118,7 +118,7 @@ def test_standard_errors_are_as_large_as_the_errors():
     for value, error in ((mean, mean_se), (sd, sd_se)):
         spread, stated = value.std(0, ddof=1), np.sqrt((error**2).mean(0))
         assert (spread < 1.6 * stated).all()  # of 12, the spread is up to 1.43 times too large in 2 of 100 cases
-        assert (stated < 8 * spread).all()  # of fixed draws whose moments are matched it is a bound
+        assert (stated < 20 * spread).all()  # of means, at fixed draws with matched moments, it is a bound
     more = quiet(two, data, khat_samples=0).mean_and_sd(lambda z: z["a"], error=1e-9)
     assert more["sd_se"].iloc[0] < sd_se[:, 0].min() / 2
 
