@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from lowvar.core import drawing
-from lowvar.core.drawing import FAINT, INK, SMALL, Axes, Picture, styled
+from lowvar.core.drawing import FAINT, INK, SMALL, Axes, Picture
 from lowvar.errors import UserError
 from lowvar_studies.jobs.search.spec import TARGET
 from lowvar_studies.reports.declarations import Figure, Frame
@@ -33,7 +33,6 @@ def select(targets: Frame, target: float = TARGET) -> Frame:
     return one_backend(rows)
 
 
-@styled
 def draw(rows: Frame, target: float = TARGET) -> Picture:
     """A panel for each problem, a row for each method."""
     names, looks = problems(rows), searchers(rows["method"])
@@ -125,7 +124,6 @@ def select_dims(targets: Frame, target: float = TARGET) -> Frame:
     return rows.assign(exponent=log_slopes(rows, ["function", "method", "backend"], "dim", "evaluations_median"))
 
 
-@styled
 def draw_dims(rows: Frame, target: float = TARGET) -> Picture:
     """A panel for each function."""
     looks = searchers(rows["method"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from lowvar.core import drawing
-from lowvar.core.drawing import BAND, INK, Axes, Picture, styled
+from lowvar.core.drawing import BAND, INK, Axes, Picture
 from lowvar.errors import UserError
 from lowvar_studies.reports.declarations import Figure, Frame
 from lowvar_studies.reports.drawing import charts
@@ -108,7 +108,6 @@ def _panel(ax: Axes, rows: Frame, looks: dict, kinds: dict, scale: Frame | None 
     charts.notes(ax, {"diverged": diverged(rows, looks)})
 
 
-@styled
 def draw_errors(rows: Frame) -> Picture:
     """The true squared error (solid) and the conditional variance (dashed)."""
     words = ("true squared error", "conditional variance")
@@ -128,7 +127,6 @@ VARIANCE = Figure(
 )  # fmt: skip
 
 
-@styled
 def draw_ratios(rows: Frame) -> Picture:
     """The true ratio (solid) and the conditional one (dashed)."""
     return _pair(rows, RATIOS, ("true SNR", "conditional SNR"), r"SNR, $\|E\,g\|^2$ / sd (nats)")
