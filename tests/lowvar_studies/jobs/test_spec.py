@@ -225,7 +225,7 @@ def test_specs_know_what_there_is():
     from lowvar_studies.functions.catalogue import FUNCTIONS, build
     from lowvar_studies.integrals.samplers import SAMPLERS
     from lowvar_studies.jobs.integral.spec import Sampler
-    from lowvar_studies.jobs.search.counted import TARGETS
+    from lowvar_studies.jobs.search.engine import TARGETS
     from lowvar_studies.jobs.search.spec import Baseline, Scheme, SearchSettings
 
     assert (get_args(Scheme), get_args(Baseline)) == (tuple(GAUSSIAN), BASELINES)
