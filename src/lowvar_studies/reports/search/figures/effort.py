@@ -26,8 +26,7 @@ _EVALUATIONS = ("evaluations_median", "evaluations_low", "evaluations_high")
 
 def select(targets: Frame, target: float = TARGET) -> Frame:
     """The rows of one target of f at the mean."""
-    same = np.isclose(np.log10(targets["target"].to_numpy(float)), np.log10(target), rtol=0, atol=1e-3)
-    rows = targets[same & (targets["of"] == "mean")]
+    rows = targets[tables.same_target(targets["target"], target) & (targets["of"] == "mean")]
     if not len(rows):
         raise UserError(f"targets table: no target {target:g}; there are 1e4 to 1e-10 in steps of 0.2 decades")
     return one_backend(rows)
