@@ -369,8 +369,8 @@ class DrivenEngine(_Hosted):
                     one.look(search.mean, self.goals)
         return state
 
-    def _look(self, searches):
-        return [one.mean for one in searches], [one.spread for one in searches]
+    def _look(self, solver):
+        return [one.mean for one in solver], [one.spread for one in solver]
 
     def flatten(self, state) -> None:
         """Nothing: the state of a peer is not accessible."""
