@@ -18,7 +18,7 @@ import numpy as np
 
 from lowvar.errors import UserError, whole
 from lowvar.search.problem import BlackBoxProblem, Domain
-from lowvar_studies.functions.functions import generator
+from lowvar_studies.functions.functions import generator, uniform
 
 LAST = 24  # functions of the suite
 NOISY = range(101, 131)
@@ -94,7 +94,7 @@ def _problem(name: str, dim: int, first: int, build: Callable, noise: Callable |
 
     def on(instance: int, repeats: bool) -> BlackBoxProblem:
         return BlackBoxProblem(
-            name, Domain("real", dim), build(instance, dim), None, 0.0, _start(dim), sigma0=2.0,
+            name, Domain("real", dim), build(instance, dim), None, 0.0, uniform(dim, -4.0, 4.0), sigma0=2.0,
             noise=None if noise is None else partial(noise, instance),
             repetition=(lambda r: on(first + r, False)) if repeats else None,
         )  # fmt: skip
@@ -134,15 +134,6 @@ def _cauchy(values, rng, dim, severe):
 
 
 _MODELS = (_gaussian, _uniform, _cauchy)
-
-
-def _start(dim: int) -> Callable[[Any], np.ndarray]:
-    def start(key):
-        import jax
-
-        return np.asarray(jax.random.uniform(key, (dim,), minval=-4.0, maxval=4.0))
-
-    return start
 
 
 def _checked(dim, number, instance, numbers) -> tuple[int, int, int]:

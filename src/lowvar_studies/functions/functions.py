@@ -68,7 +68,7 @@ def _function(scale: Callable[[int], np.ndarray] = _ones, at: float = 0.0):
                     u = u @ backend.asarray(turned, points)
                 return formula(backend.xp, u, scales)
 
-            return BlackBoxProblem(name or own, Domain("real", dim), values, backend, 0.0, _uniform(dim), optimum)
+            return BlackBoxProblem(name or own, Domain("real", dim), values, backend, 0.0, uniform(dim), optimum)
 
         factory.__name__ = factory.__qualname__ = own
         factory.__doc__ = f"{formula.__doc__}\n{_OPTIONS}"
@@ -178,11 +178,13 @@ def _turn(rotation: bool | int, dim: int, seed: int) -> np.ndarray | None:
     return haar(dim, rotation)
 
 
-def _uniform(dim: int) -> Callable[[Any], np.ndarray]:
+def uniform(dim: int, low: float = 0.0, high: float = 1.0) -> Callable[[Any], np.ndarray]:
+    """``key -> `` a start drawn uniformly from ``[low, high]^dim``."""
+
     def start(key):
         import jax
 
-        return np.asarray(jax.random.uniform(key, (dim,)))
+        return np.asarray(jax.random.uniform(key, (dim,), minval=low, maxval=high))
 
     return start
 

@@ -112,7 +112,9 @@ def loss(task: str, resets: tuple[int, ...], max_steps: int | None, point: np.nd
 
 @dataclass(frozen=True)
 class _View:
-    """A task's observations and rewards, without the overhead of an environment's ``step``.
+    """A task's observations and rewards, without an environment's ``step``.
+
+    By ``step`` an episode takes 1.1 (humanoid) to 1.9 times (swimmer) the CPU time.
 
     Attributes:
         observe: writes an observation into an array.

@@ -84,7 +84,6 @@ def lotka_volterra(
         start=(START,),
         shared=True,
         about={
-            "parameters": PARAMETERS,
             "times": times,
             "observations": seen,
             "series": ("hare", "lynx"),

@@ -1,6 +1,7 @@
 """Problems whose targets are independent normal coordinates: two smooth integrands, two steps, and the borehole."""
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import jax.numpy as jnp
@@ -8,7 +9,6 @@ import numpy as np
 
 from lowvar.errors import UserError, check_known
 from lowvar_studies.integrals.problem import IntegralProblem, Truth
-from lowvar_studies.integrals.quadrature import gauss_hermite
 
 INPUTS = ("r_w", "r", "T_u", "T_l", "H_u", "H_l", "L", "K_w")
 MEAN = np.array([0.1, 100.0, 89335.0, 89.55, 1050.0, 760.0, 1400.0, 10950.0])
@@ -92,7 +92,6 @@ def south(variance: float = 1.25, swapped: bool = False) -> IntegralProblem:
         tuple((np.zeros(1), np.array([np.sqrt(v)])) for v in (own[:1] if one else own)),
         value,
         lambda effort: Truth(exact, np.zeros(2), "in closed form"),
-        about={"variance": variance, "swapped": swapped},
     )
 
 
@@ -156,6 +155,27 @@ def borehole(second_arguments: str = "variances") -> IntegralProblem:
         ((MEAN, deviation),),
         lambda t, points: flow(points, *fidelities[t]),
         truth,
-        about={"inputs": INPUTS, "second_arguments": second_arguments},
     )
     return replace(problem, samplers=(*problem.samplers, "published"))
+
+
+def gauss_hermite(
+    function: Callable[[np.ndarray], np.ndarray], mean: np.ndarray, deviation: np.ndarray, nodes: Sequence[int]
+) -> np.ndarray:
+    """``E f(X)`` for independent normal coordinates, by a tensor product of Gauss-Hermite rules.
+
+    Exact for polynomials of degree up to ``2 nodes[j] - 1`` in coordinate ``j``.
+
+    Args:
+        function: ``(n, d) -> (n, ...)``.
+        mean: ``(d,)``.
+        deviation: ``(d,)``, standard deviations.
+        nodes: ``(d,)``, the number of nodes for each coordinate.
+
+    >>> float(gauss_hermite(lambda x: x[:, 0] ** 2 * x[:, 1], np.array([0.0, 3.0]), np.array([2.0, 1.0]), (2, 1)))
+    12.0
+    """
+    rules = [np.polynomial.hermite_e.hermegauss(n) for n in nodes]
+    z = np.array(list(itertools.product(*(rule[0] for rule in rules))))
+    weight = np.prod(list(itertools.product(*(rule[1] / rule[1].sum() for rule in rules))), axis=1)
+    return np.tensordot(weight, function(mean + deviation * z), axes=1)

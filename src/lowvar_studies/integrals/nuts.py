@@ -6,17 +6,11 @@ import numpy as np
 
 from lowvar_studies.integrals.problem import IntegralProblem
 
+WARMUP = 200  # states before the first one that is kept
+DEPTH = 8  # of trees: at most 2^depth leapfrog steps per state
 
-def nuts(
-    problem: IntegralProblem,
-    sizes: tuple[int, ...],
-    keys: jax.Array,
-    warmup: int = 200,
-    thinning: int = 1,
-    adapt_mass: bool = False,
-    target_accept: float = 0.8,
-    max_tree_depth: int = 8,
-) -> tuple[np.ndarray, ...]:
+
+def nuts(problem: IntegralProblem, sizes: tuple[int, ...], keys: jax.Array) -> tuple[np.ndarray, ...]:
     """Successive states of each repetition's chain, ``(R, m_t, d)``, with a separate chain for each set of points.
 
     A chain starts at a draw from the normal approximation at ``problem.start``, whose covariance is also the inverse
@@ -26,30 +20,24 @@ def nuts(
         problem: an integral problem with ``start``.
         sizes: points of each task.
         keys: ``(R,)``.
-        warmup: number of states before the first one kept.
-        thinning: every ``thinning``-th state is kept.
-        adapt_mass: adapt the mass matrix too, for targets that are far from normal around their start.
-        target_accept: target acceptance probability of the step size adaptation.
-        max_tree_depth: at most ``2^depth`` leapfrog steps per state.
 
     References:
         Hoffman and Gelman (2014); Phan, Pradhan and Jankowiak (2019).
     """
-    settings = {"adapt_mass_matrix": adapt_mass, "target_accept_prob": target_accept, "max_tree_depth": max_tree_depth}
     drawn: dict[int, np.ndarray] = {}
     for target in dict.fromkeys(problem.target):  # one program for all chains of a target
         tasks = [t for t, own in enumerate(problem.target) if own == target]
         alone = tasks[:1] if problem.shared else tasks
         own_keys = jnp.concatenate([jax.vmap(lambda key, t=t: jax.random.fold_in(key, t))(keys) for t in alone])
         longest = max(sizes[t] for t in alone)
-        states = _chains(problem, target, longest, own_keys, warmup, thinning, settings)
+        states = _chains(problem, target, longest, own_keys)
         for t, of_task in zip(alone, np.split(states, len(alone)), strict=True):
             drawn[t] = np.ascontiguousarray(of_task[:, : sizes[t]])
         drawn |= {t: drawn[alone[0]] for t in tasks if problem.shared}
     return tuple(drawn[t] for t in range(len(sizes)))
 
 
-def _chains(problem, target, m, keys, warmup, thinning, settings):
+def _chains(problem, target, m, keys):
     """States ``(C, m, d)`` of one chain for each key."""
     from numpyro.infer import MCMC, NUTS  # slow to import
 
@@ -63,13 +51,13 @@ def _chains(problem, target, m, keys, warmup, thinning, settings):
         dense_mass=True,
         inverse_mass_matrix=jnp.asarray(covariance),
         step_size=problem.dim**-0.25,
-        **settings,
+        adapt_mass_matrix=False,
+        max_tree_depth=DEPTH,
     )
     sampler = MCMC(
         kernel,
-        num_warmup=warmup,
-        num_samples=m * thinning,
-        thinning=thinning,
+        num_warmup=WARMUP,
+        num_samples=m,
         num_chains=len(keys),
         chain_method="vectorized",
         progress_bar=False,

@@ -1,6 +1,6 @@
 """Integral problems: targets with scores, integrands, the truth, and the measurements that they are made of."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,11 +18,13 @@ class Truth:
         value: ``(T,)``.
         error: ``(T,)``, standard errors; 0 where quadrature is exact to rounding.
         how: a sentence with the rule, its nodes or draws, and its seed.
+        derived: value and standard error of each quantity derived from the integrals.
     """
 
     value: np.ndarray
     error: np.ndarray
     how: str
+    derived: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,6 @@ class IntegralProblem:
         shared: whether the tasks share their points: they have one target, and points are expensive.
         groups: tasks that a vector-valued method may treat jointly, as tuples of indices; None for all tasks.
         derived: quantities computed from the integrals, ``name -> ((R, T) -> (R,))``.
-        derived_truth: ``name -> (value, standard error, how)``.
         about: arrays and numbers by name, for figures and reports (observations, ladder, times).
     """
 
@@ -80,37 +81,12 @@ class IntegralProblem:
     shared: bool = False
     groups: tuple[tuple[int, ...], ...] | None = None
     derived: Mapping[str, Callable[[np.ndarray], np.ndarray]] = field(default_factory=dict)
-    derived_truth: Mapping[str, tuple[float, float, str]] = field(default_factory=dict)
     about: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def one_target(self) -> bool:
         """Whether all tasks have the same target."""
         return len(set(self.target)) == 1
-
-
-class Lazy(Mapping):
-    """A mapping whose values come from functions without arguments, each called once, on first access.
-
-    >>> facts = Lazy({"answer": lambda: 42})
-    >>> facts["answer"]
-    42
-    """
-
-    def __init__(self, makers: Mapping[str, Callable[[], Any]]):
-        self._makers = dict(makers)
-        self._made: dict[str, Any] = {}
-
-    def __getitem__(self, key: str) -> Any:
-        if key not in self._made:
-            self._made[key] = self._makers[key]()
-        return self._made[key]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._makers)
-
-    def __len__(self) -> int:
-        return len(self._makers)
 
 
 def measurements(data: Prepared | None, dataset: str, columns: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:

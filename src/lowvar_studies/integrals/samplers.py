@@ -8,34 +8,19 @@ import numpy as np
 from lowvar.core.keys import named_key
 from lowvar.errors import UserError
 from lowvar.integrals.base import Samples
-from lowvar.registry import Registry, row
+from lowvar_studies.integrals.gaussian import iid, published, rqmc
+from lowvar_studies.integrals.nuts import nuts
 from lowvar_studies.integrals.problem import IntegralProblem
 from lowvar_studies.integrals.rowwise import on_host
+from lowvar_studies.integrals.tempered import tempered
 
-# factories (problem, sizes, keys, **options) -> points of each task; those of a `chain` are its successive states
-SAMPLERS = Registry(
-    "sampler",
-    {
-        "iid": "lowvar_studies.integrals.gaussian",
-        "rqmc": "lowvar_studies.integrals.gaussian",
-        "nuts": row("lowvar_studies.integrals.nuts", chain=True),
-        "tempered": "lowvar_studies.integrals.tempered",
-        "published": "lowvar_studies.integrals.gaussian",
-    },
-    given=("problem", "sizes", "keys"),
-    about={"chain": False},
-)
+# (problem, sizes, keys) -> points of each task
+SAMPLERS = {"iid": iid, "rqmc": rqmc, "nuts": nuts, "tempered": tempered, "published": published}
 _MOST_CROSS = 8  # in several dimensions, scores of all targets are computed for at most this number of tasks
 
 
 def draw(
-    problem: IntegralProblem,
-    sampler: str,
-    sizes: Sequence[int],
-    repetitions: int,
-    seed: int,
-    name: str,
-    **options,
+    problem: IntegralProblem, sampler: str, sizes: Sequence[int], repetitions: int, seed: int, name: str
 ) -> Samples:
     """Points of every task and repetition, with scores and values.
 
@@ -50,19 +35,29 @@ def draw(
         repetitions: number of independent sets of points.
         seed: seed of the experiment.
         name: the problem's name in the experiment.
-        options: options of the sampler, see its function.
 
     Returns:
         ``Samples``, with the scores of all targets at every task's points if the targets differ and there are few
         tasks, or one dimension.
 
     Raises:
-        UserError: a sampler, option or sizes that are unknown or unsuitable for this problem.
+        UserError: a sampler or sizes that are unknown or unsuitable for this problem.
     """
-    draw_points = _checked(problem, sampler, sizes, repetitions, options)
+    if sampler not in problem.samplers:
+        raise UserError(
+            f"{problem.name} cannot be drawn by {sampler!r}; its samplers are {', '.join(problem.samplers)}"
+        )
+    if len(sizes) != len(problem.tasks):
+        raise UserError(f"{problem.name}: sizes has {len(sizes)} numbers, but there are {len(problem.tasks)} tasks")
+    if min(sizes) < 1 or repetitions < 1:
+        raise UserError(
+            f"{problem.name}: sizes {list(sizes)}, repetitions {repetitions}; all of them must be at least 1"
+        )
+    if problem.shared and len(set(sizes)) > 1:
+        raise UserError(f"{problem.name}: its tasks share their points, so sizes {list(sizes)} must all be equal")
     with on_host():
         keys = jnp.stack([named_key(seed, name, "points", r) for r in range(repetitions)])
-        points = draw_points(problem, tuple(sizes), keys, **options)
+        points = SAMPLERS[sampler](problem, tuple(sizes), keys)
     scores, values, cross = [], [], []
     targets = len(problem.log_densities)
     fill = targets > 1 and (len(problem.tasks) <= _MOST_CROSS or problem.dim == 1)
@@ -80,7 +75,7 @@ def draw(
         values=tuple(values),
         shared=problem.shared,
         cross_scores=tuple(cross) if fill else None,
-        chain=SAMPLERS.about(sampler).chain,
+        chain=sampler == "nuts",  # its points are successive states
     )
 
 
@@ -91,22 +86,3 @@ def _scores(problem: IntegralProblem, target: int, points: np.ndarray, fill: boo
         return problem.score(target, rows).reshape(points.shape), None
     every = [problem.score(k, rows).reshape(points.shape) for k in range(len(problem.log_densities))]
     return every[target], np.stack([every[k] for k in problem.target], axis=2)
-
-
-def _checked(problem, sampler, sizes, repetitions, options):
-    """The sampler's function, after all checks."""
-    draw_points = SAMPLERS.get(sampler)
-    if sampler not in problem.samplers:
-        raise UserError(
-            f"{problem.name} cannot be drawn by {sampler!r}; its samplers are {', '.join(problem.samplers)}"
-        )
-    if len(sizes) != len(problem.tasks):
-        raise UserError(f"{problem.name}: sizes has {len(sizes)} numbers, but there are {len(problem.tasks)} tasks")
-    if min(sizes) < 1 or repetitions < 1:
-        raise UserError(
-            f"{problem.name}: sizes {list(sizes)}, repetitions {repetitions}; all of them must be at least 1"
-        )
-    if problem.shared and len(set(sizes)) > 1:
-        raise UserError(f"{problem.name}: its tasks share their points, so sizes {list(sizes)} must all be equal")
-    SAMPLERS.check_options(sampler, options)
-    return draw_points

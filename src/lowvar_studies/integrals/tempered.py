@@ -11,11 +11,10 @@ from lowvar_studies.integrals.problem import IntegralProblem
 
 _LEAST_PARTICLES = 128  # so that a smaller size has the first points of a larger one
 _WIDER = 1.3  # ratio of the proposal's standard deviation to that of the particles
+_MOVES = 5  # of every particle at every temperature
 
 
-def tempered(
-    problem: IntegralProblem, sizes: tuple[int, ...], keys: jax.Array, moves: int = 5
-) -> tuple[np.ndarray, ...]:
+def tempered(problem: IntegralProblem, sizes: tuple[int, ...], keys: jax.Array) -> tuple[np.ndarray, ...]:
     """Particles of each repetition at every temperature, ``(R, m_t, d)``; tasks with the same target share them.
 
     A population of 128, or of the next power of two, passes through the ladder of temperatures. At each it is resampled
@@ -27,7 +26,6 @@ def tempered(
         problem: an integral problem with ``tempering``.
         sizes: points of each task.
         keys: ``(R,)``.
-        moves: number of moves of every particle at every temperature.
 
     References:
         Del Moral, Doucet and Jasra (2006); Chopin (2002) for the independence moves.
@@ -35,7 +33,7 @@ def tempered(
     assert problem.tempering is not None
     largest = max(sizes)
     particles = max(_LEAST_PARTICLES, 1 << (largest - 1).bit_length())
-    populations = _populations(problem.tempering, problem.dim, particles, moves)
+    populations = _populations(problem.tempering, problem.dim, particles)
     with jax.numpy_rank_promotion("allow"):  # BlackJAX's code, not ours
         states = np.asarray(jax.jit(jax.vmap(populations))(keys))  # (R, K, N, d)
     cut: dict[tuple[int, int], np.ndarray] = {}
@@ -44,7 +42,7 @@ def tempered(
     return tuple(cut[target, m] for target, m in zip(problem.target, sizes, strict=True))
 
 
-def _populations(tempering, dim, particles, moves):
+def _populations(tempering, dim, particles):
     """``key -> points (K, N, d)``."""
     try:
         from blackjax.mcmc import random_walk  # slow to import
@@ -81,7 +79,7 @@ def _populations(tempering, dim, particles, moves):
         factor = _WIDER * jnp.linalg.cholesky(spread + 1e-12 * jnp.eye(dim))
         shared: dict[str, Any] = {"mean": mean[None], "factor": factor[None]}
         # particles move at this temperature, and get their weights for the next one
-        state, _ = step(key, state, moves, following, shared)
+        state, _ = step(key, state, _MOVES, following, shared)
         return state, state.particles
 
     def populations(key):

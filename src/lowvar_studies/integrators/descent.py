@@ -12,6 +12,7 @@ from lowvar_studies.integrators.columns import Columns, tensor
 from lowvar_studies.integrators.settings import Descent, Tuning
 
 _CONDITION = 1e6  # the largest allowed
+_DECAY = 0.99  # of the rate of tuning, before every step
 
 
 @dataclass(frozen=True)
@@ -240,8 +241,8 @@ def tune(data: Columns, tuning: Tuning, rngs: Sequence[np.random.Generator]) -> 
 
     The objective is the sum over tasks of ``-log N(y_t; 0, k0 + c + lambda I)`` on the batch alone, with a mean of
     zero. ``lambda`` is 1e-6, or if the condition number is above 1e6 the smallest power of ten, from 1e-5 on, that
-    brings it below. The rate is multiplied by ``decay`` before every step, so that ``log nu`` moves by hardly more
-    than ``rate decay / (1 - decay)`` however many steps there are. What is returned is where the last gradient was
+    brings it below. The rate is multiplied by 0.99 before every step, so that ``log nu`` moves by hardly more
+    than ``99 rate`` however many steps there are. What is returned is where the last gradient was
     taken, one step behind the last update, as in the published code.
 
     References:
@@ -257,7 +258,7 @@ def tune(data: Columns, tuning: Tuning, rngs: Sequence[np.random.Generator]) -> 
     for epoch in range(tuning.epochs):
         order = torch.tensor(cut.order(rngs, shuffle=epoch > 0), device=log_nu.device)
         for batch, counts in zip(cut.batches(), cut.counts, strict=True):
-            rate *= tuning.decay
+            rate *= _DECAY
             used = log_nu.clone()
             pieces = order[:, batch].split(counts, 1)
             groups = [torch.stack(pieces, 1)] if len(set(counts)) == 1 else [piece[:, None] for piece in pieces]

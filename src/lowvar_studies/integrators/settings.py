@@ -27,11 +27,10 @@ class Tuning:
         kernel_options: its options.
         nu: squared lengthscale to start from, in the unit of the points squared; what is used without tuning.
         batch: points of the smallest task in a mini-batch, the others in proportion.
-        rate: of Adam, for the logarithm of ``nu``; times ``decay`` before every step.
+        rate: of Adam, for the logarithm of ``nu``.
         epochs: 0 for no tuning.
         constant: added to the Stein kernel in the likelihood.
         joint: one set of lengthscales for all tasks.
-        decay: see ``rate``.
     """
 
     kernel: str
@@ -42,7 +41,6 @@ class Tuning:
     epochs: int
     constant: float
     joint: bool = True
-    decay: float = 0.99
     chosen: Kernel = field(init=False, repr=False)
 
     def __post_init__(self):

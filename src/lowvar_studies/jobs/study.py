@@ -24,7 +24,6 @@ class Kind:
         outputs: files in this folder that other jobs may read; they repeat byte for byte.
         records: files in this folder that differ from run to run, such as wall times.
         names: the keys that identify a job.
-        minutes: wall time of the smallest job.
         megabytes: memory of the smallest job.
     """
 
@@ -32,11 +31,11 @@ class Kind:
     outputs: tuple[str, ...]
     records: tuple[str, ...]
     names: tuple[str, ...] = ()
-    minutes: float = 10
     megabytes: float = 2000
 
 
 _OPERATIONS = 3e8  # in a minute, at least
+_MINUTES = 10  # wall time of the smallest job
 _SMALL = 100  # MB of arrays
 _RUN, _PROBLEM = ("problem", "method", "backend"), ("problem",)
 _MADE, _TIMED = ("provenance.json",), ("provenance.json", "timing.parquet")
@@ -120,7 +119,7 @@ class Job:
     @property
     def minutes(self) -> float:
         """Wall time to request from a cluster, with a margin; every trial compiles."""
-        return KINDS[self.kind].minutes + getattr(self.spec, "trials", 0) + self.cost.operations / _OPERATIONS
+        return _MINUTES + getattr(self.spec, "trials", 0) + self.cost.operations / _OPERATIONS
 
     @property
     def short(self) -> bool:

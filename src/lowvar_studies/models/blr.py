@@ -1,4 +1,4 @@
-"""Logistic regression with a hierarchical prior on its weights: NumPyro models, and their fused implementations.
+"""Logistic regression with a hierarchical prior on its weights: the NumPyro model, and fused implementations.
 
 ``alpha ~ Gamma(0.5, 0.5)``, ``mu ~ N(0, 1)``, ``w_j ~ N(mu, 1 / alpha)``, ``y_n ~ Bernoulli(sigmoid(x_n . w))``, no
 intercept. ``1 / alpha`` is a variance: the paper puts an inverse gamma prior on that of the weights.
@@ -40,32 +40,12 @@ def model(x, y=None, batch_size=None):
     import numpyro
     import numpyro.distributions as dist
 
-    w = _weights(numpyro.sample, dist, [x.shape[1]])
+    alpha = numpyro.sample("alpha", dist.Gamma(0.5, 0.5))
+    mu = numpyro.sample("mu", dist.Normal(0, 1))
+    w: Any = numpyro.sample("w", dist.Normal(mu, alpha**-0.5).expand([x.shape[1]]).to_event(1))
     with numpyro.plate("data", x.shape[0], subsample_size=batch_size) as index:
         labels = None if y is None else y[index]
         numpyro.sample("y", dist.Bernoulli(logits=x[index] @ w), obs=labels)
-
-
-def softmax_model(x, classes, y=None, intercept=True, batch_size=None):
-    """The NumPyro model of several classes.
-
-    Args:
-        x: features, ``(N, d)``.
-        classes: number of classes.
-        y: labels in ``0 .. classes - 1``, ``(N,)``.
-        intercept: whether the classes have intercepts, the last row of ``w (d + 1, classes)``.
-        batch_size: rows of a mini-batch; all of them if not given.
-    """
-    import numpyro
-    import numpyro.distributions as dist
-
-    d = x.shape[1]
-    w = _weights(numpyro.sample, dist, [d + bool(intercept), classes])
-    with numpyro.plate("data", x.shape[0], subsample_size=batch_size) as index:
-        labels = None if y is None else y[index]
-        logits = x[index] @ w[:d] + (w[d] if intercept else 0.0)
-        label: Any = dist.Categorical(logits=logits)
-        numpyro.sample("y", label, obs=labels)
 
 
 def problem(arrays, backend: str = "jax", name: str = "blr") -> LinearProblem:
@@ -100,13 +80,6 @@ def _hierarchical(arrays, ops, name, classes, intercept) -> LinearProblem:
     count = (arrays["x"].shape[-1] + intercept) * (classes or 1)
     sites = {"alpha": slice(0, 1), "mu": slice(1, 2), "w": slice(2, 2 + count)}
     return classifier(arrays, ops, name, design, classes, _prior(ops, count), sites=sites)
-
-
-def _weights(sample, dist, shape) -> Any:
-    """The weights of a NumPyro model with their hyperpriors, an array of that shape."""
-    alpha = sample("alpha", dist.Gamma(0.5, 0.5))
-    mu = sample("mu", dist.Normal(0, 1))
-    return sample("w", dist.Normal(mu, alpha**-0.5).expand(shape).to_event(len(shape)))
 
 
 def _prior(ops, count: int):

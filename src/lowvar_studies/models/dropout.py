@@ -98,19 +98,13 @@ class DropoutProblem:
         """``grad f(w; B, eps)``: the batch's weighted mean, averaged over the particles."""
         return {"w": self._gradient(self._matrix(params["w"]), noise.index, noise.weight, noise.eps)}
 
-    def objective_gradient_by_row(self, params, noise):
-        """As ``objective_gradient``, with ``params["w"][n]`` of ``(B, K D)`` for row ``n``."""
-        return self.objective_gradient(params, noise)
+    objective_gradient_by_row = objective_gradient  # with ``params["w"][n]`` of ``(B, K D)`` for row ``n``
 
     def full_objective_gradient(self, params, eps):
         """``grad f(w; ., eps)`` over all rows, averaged over the particles ``eps (S, dim)``."""
         w = self._matrix(params["w"])
-
-        def add(total, chunk):
-            return total + self._gradient(w, chunk["index"], chunk["weight"], eps)
-
-        zero = self.backend.xp.zeros_like(params["w"])
-        return {"w": self.backend.scan_or_loop(add, zero, self._chunks(eps.shape[0]))}
+        total = self._over_rows(lambda index, weight: self._gradient(w, index, weight, eps), params["w"], eps.shape[0])
+        return {"w": total}
 
     @property
     def noise_dim(self) -> int:
@@ -145,38 +139,26 @@ class DropoutProblem:
 
     def full_approximation(self, point, eps):
         """As ``approximation`` over all rows, for ``eps (S, dim)``."""
-        w = self._matrix(point["w"])
+        xp, w = self.backend.xp, self._matrix(point["w"])
 
-        def add(total, chunk):
-            return total + self.backend.xp.stack(
-                self._approximation(w, chunk["index"], chunk["weight"], self.sigma * eps)
-            )
+        def parts(index, weight):
+            return xp.stack(self._approximation(w, index, weight, self.sigma * eps))
 
-        zero = self.backend.xp.zeros_like(point["w"])
-        total = self.backend.scan_or_loop(add, self.backend.xp.stack([zero, zero]), self._chunks(eps.shape[0]))
+        total = self._over_rows(parts, xp.stack([point["w"]] * 2), eps.shape[0])
         return {"w": total[0]}, {"w": total[1]}
 
-    def approximation_by_row(self, points, noise):
-        """As ``approximation``, with ``points["w"][n]`` of ``(B, K D)`` for row ``n``."""
-        return self.approximation(points, noise)
+    approximation_by_row = approximation  # with ``points["w"][n]`` of ``(B, K D)`` for row ``n``
 
     def approximation_mean(self, point, index, weight):
         """``E_xi grad f~(w; B, xi)``, weighted over the batch."""
         return {"w": self._approximation(self._matrix(point["w"]), index, weight)[0]}
 
-    def approximation_mean_by_row(self, points, index, weight):
-        """As ``approximation_mean``, with ``points["w"][n]`` of ``(B, K D)`` for row ``n``."""
-        return self.approximation_mean(points, index, weight)
+    approximation_mean_by_row = approximation_mean  # with ``points["w"][n]`` of ``(B, K D)`` for row ``n``
 
     def full_approximation_mean(self, point):
         """``E_xi grad f~(w; ., xi)`` over all rows."""
         w = self._matrix(point["w"])
-
-        def add(total, chunk):
-            return total + self._approximation(w, chunk["index"], chunk["weight"])[0]
-
-        zero = self.backend.xp.zeros_like(point["w"])
-        return {"w": self.backend.scan_or_loop(add, zero, self._chunks(1))}
+        return {"w": self._over_rows(lambda *rows: self._approximation(w, *rows)[0], point["w"], 1)}
 
     def elbo(self, params, eps=None) -> Any:
         """Minus the objective over all rows, in nats per row, and its standard error: larger is better, as for an ELBO.
@@ -216,6 +198,14 @@ class DropoutProblem:
         variance = xp.sum(residual * residual) / (S - 2)
         error = xp.sqrt(variance * (1 / S + xp.mean(control) ** 2 / spread))
         return slope * xp.mean(control) - xp.mean(loss), error
+
+    def _over_rows(self, part, like, particles):
+        """The sum of ``part(index, weight)`` over all rows, of the form of ``like``."""
+
+        def add(total, chunk):
+            return total + part(chunk["index"], chunk["weight"])
+
+        return self.backend.scan_or_loop(add, self.backend.xp.zeros_like(like), self._chunks(particles))
 
     def _matrix(self, w):
         """``w`` as ``(K, D)``, or ``(B, K, D)`` with one matrix for each row."""

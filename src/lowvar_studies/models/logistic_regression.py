@@ -1,4 +1,4 @@
-"""Logistic regression with a standard Gaussian prior, of two classes or several: NumPyro models, and one fused problem.
+"""Logistic regression with a standard Gaussian prior, of two classes (also in NumPyro) or several: one fused problem.
 
 Two classes: ``z ~ N(0, I)``, ``y_n ~ Bernoulli(sigmoid(x_n . z))``. Several, as `softmax_regression`: ``Z (d, C) ~
 N(0, 1)``, ``y_n ~ Categorical(softmax(x_n Z))``; all ``C`` classes have coefficients. No intercepts.
@@ -34,25 +34,6 @@ def model(x, y=None, batch_size=None):
     with numpyro.plate("data", x.shape[0], subsample_size=batch_size) as index:
         labels = None if y is None else y[index]
         numpyro.sample("y", dist.Bernoulli(logits=x[index] @ z), obs=labels)
-
-
-def softmax_model(x, classes, y=None, batch_size=None):
-    """The NumPyro model of several classes.
-
-    Args:
-        x: features, ``(N, d)``.
-        classes: number of classes.
-        y: labels in ``0 .. classes - 1``, ``(N,)``.
-        batch_size: rows of a mini-batch; all of them if not given.
-    """
-    import numpyro
-    import numpyro.distributions as dist
-
-    z = numpyro.sample("z", dist.Normal(0, 1).expand([x.shape[1], classes]).to_event(2))
-    with numpyro.plate("data", x.shape[0], subsample_size=batch_size) as index:
-        labels = None if y is None else y[index]
-        label: Any = dist.Categorical(logits=x[index] @ z)
-        numpyro.sample("y", label, obs=labels)
 
 
 def problem(arrays, backend: str = "jax", name: str = "logistic_regression") -> LinearProblem:

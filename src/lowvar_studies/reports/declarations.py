@@ -205,10 +205,11 @@ class Figure:
 
     def drawn(self, table: Frame, **options: Any) -> tuple[Any, Frame]:
         """The ``matplotlib.figure.Figure`` and the rows that it shows; raises like ``picture``."""
+        from lowvar.core.drawing import styled
         from lowvar_studies.reports.drawing.charts import round_ticks
 
         rows = self.rows(table, **options)
-        figure = self.draw(rows, **self._of(self.draw, options))
+        figure = styled(self.draw)(rows, **self._of(self.draw, options))
         round_ticks(figure)
         return figure, rows
 

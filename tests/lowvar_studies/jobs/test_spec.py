@@ -225,11 +225,11 @@ def test_specs_know_what_there_is():
     from lowvar_studies.functions.catalogue import FUNCTIONS, build
     from lowvar_studies.integrals.samplers import SAMPLERS
     from lowvar_studies.jobs.integral.spec import Sampler
-    from lowvar_studies.jobs.search.counted import TARGETS
+    from lowvar_studies.jobs.search.engine import TARGETS
     from lowvar_studies.jobs.search.spec import Baseline, Scheme, SearchSettings
 
     assert (get_args(Scheme), get_args(Baseline)) == (tuple(GAUSSIAN), BASELINES)
-    assert get_args(Sampler) == SAMPLERS.own
+    assert get_args(Sampler) == tuple(SAMPLERS)
     assert (TARGETS[0], TARGETS[-1], len(TARGETS)) == (1e4, 1e-10, 71)
     assert [SearchSettings(budget=1, target=target).target for target in TARGETS] == list(TARGETS)
     for name in FUNCTIONS.own:

@@ -6,6 +6,8 @@ from types import SimpleNamespace
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
 import pytest
 from scipy.special import logsumexp
 from scipy.stats import norm
@@ -47,15 +49,34 @@ DATA = {
     "movielens": RATED,
     "ppca": {"x": RNG.normal(size=(N, 7)) * np.arange(1, 8), "components": 3},
 }
+
+
+def softmax_regression(x, classes, y, batch_size=None):
+    """The model of several classes in NumPyro."""
+    z = numpyro.sample("z", dist.Normal(0, 1).expand([x.shape[1], classes]).to_event(2))
+    with numpyro.plate("data", x.shape[0], subsample_size=batch_size) as index:
+        numpyro.sample("y", dist.Categorical(logits=x[index] @ z), obs=y[index])
+
+
+def blr_softmax(x, classes, y, intercept=True, batch_size=None):
+    """``blr`` of several classes in NumPyro; their intercepts are the last row of ``w (d + 1, classes)``."""
+    d = x.shape[1]
+    alpha, mu = numpyro.sample("alpha", dist.Gamma(0.5, 0.5)), numpyro.sample("mu", dist.Normal(0, 1))
+    w = numpyro.sample("w", dist.Normal(mu, alpha**-0.5).expand([d + intercept, classes]).to_event(2))
+    with numpyro.plate("data", x.shape[0], subsample_size=batch_size) as index:
+        logits = x[index] @ w[:d] + (w[d] if intercept else 0.0)
+        numpyro.sample("y", dist.Categorical(logits=logits), obs=y[index])
+
+
 PYRO = {
     "hlr": hlr.model,
     "hlr_sd": functools.partial(hlr.model, intercepts="sd"),
     "blr": blr.model,
-    "blr_softmax": functools.partial(blr.softmax_model, classes=4),
-    "blr_softmax_without": functools.partial(blr.softmax_model, classes=4, intercept=False),
+    "blr_softmax": functools.partial(blr_softmax, classes=4),
+    "blr_softmax_without": functools.partial(blr_softmax, classes=4, intercept=False),
     "bnn": functools.partial(bnn.model, hidden=4),
     "logistic_regression": logistic_regression.model,
-    "softmax_regression": functools.partial(logistic_regression.softmax_model, classes=4),
+    "softmax_regression": functools.partial(softmax_regression, classes=4),
     "bradley_terry": functools.partial(bradley_terry.model, players=6),
     "movielens": functools.partial(movielens.model, users=5, classes=4),
     "ppca": functools.partial(ppca.model, components=3),

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lowvar.core import drawing
-from lowvar.core.drawing import BAND, FAINT, INK, SMALL, Axes, Picture, cells, entry, figure, patch, say, styled
+from lowvar.core.drawing import BAND, FAINT, INK, SMALL, Axes, Picture, cells, entry, figure, patch, say
 from lowvar_studies.reports.declarations import Frame
 from lowvar_studies.reports.drawing.rows import by_hue, finite, numbers, part
 from lowvar_studies.reports.drawing.style import Estimator
@@ -77,7 +77,6 @@ class Lines:
     finish: Callable[[Axes, Frame, Frame, Looks], None] = no_finish
     height: float = 2.8
 
-    @styled
     def __call__(self, rows: Frame) -> Picture:
         """The chart of a figure's rows."""
         looks = self.looks(rows["method"])

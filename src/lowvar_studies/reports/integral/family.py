@@ -33,8 +33,8 @@ def sample(job, prepared):
         {"task": task, "truth": float(value), "truth_error": float(error), "how": truth.how}
         for task, value, error in zip(problem.tasks, truth.value, truth.error, strict=True)
     ]
-    for name, (value, error, how) in problem.derived_truth.items():
-        rows.append({"task": name, "truth": float(value), "truth_error": float(error), "how": how})
+    for name, (value, error) in truth.derived.items():
+        rows.append({"task": name, "truth": float(value), "truth_error": float(error), "how": truth.how})
     about = {"tasks": problem.tasks, "groups": problem.groups, "truth": rows, "sampler": sampler}
     return samples.arrays(drawn, about)
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from lowvar.core import drawing
-from lowvar.core.drawing import FAINT, INK, SMALL, Axes, Picture, styled
+from lowvar.core.drawing import FAINT, INK, SMALL, Axes, Picture
 from lowvar.errors import unknown_name
 from lowvar_studies.reports.declarations import Figure, Frame
 from lowvar_studies.reports.drawing import charts
@@ -54,7 +54,6 @@ def select(estimates: Frame, of: str | None = None) -> Frame:
     return summed.agg(lambda errors: errors.sum(skipna=False)).reset_index()
 
 
-@styled
 def draw(rows: Frame) -> Picture:
     """A panel for each problem and sizes; for values, a panel for each method, with a box for each number of points.
 

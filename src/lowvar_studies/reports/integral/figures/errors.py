@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from lowvar.core import drawing
-from lowvar.core.drawing import FAINT, INK, SMALL, Axes, Picture, styled
+from lowvar.core.drawing import FAINT, INK, SMALL, Axes, Picture
 from lowvar_studies.reports.declarations import Figure, Frame
 from lowvar_studies.reports.drawing import charts
 from lowvar_studies.reports.drawing.charts import Lines
@@ -28,7 +28,6 @@ def select(errors: Frame) -> Frame:
     return rows.assign(axis=np.where(own, "m", "points"))
 
 
-@styled
 def draw(rows: Frame) -> Picture:
     """A panel for each problem."""
     names, looks = problems(rows), integrators(rows["method"])
@@ -90,7 +89,6 @@ ERRORS = Figure(
 )  # fmt: skip
 
 
-@styled
 def draw_seconds(rows: Frame) -> Picture:
     """A row of two panels for each problem: time against points, and error against time."""
     names, looks = problems(rows), integrators(rows["method"])

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from lowvar.core import drawing
-from lowvar.core.drawing import BAND, INK, SMALL, Axes, Picture, styled
+from lowvar.core.drawing import BAND, INK, SMALL, Axes, Picture
 from lowvar_studies.reports.declarations import Figure, Frame
 from lowvar_studies.reports.drawing import charts
 from lowvar_studies.reports.drawing.rows import finite, part, whole
@@ -23,7 +23,6 @@ _LEVELS = 20
 _SHOWN = 0.9  # quantile of absolute values at the end of the colours: polynomials are unbounded
 
 
-@styled
 def draw_fits(rows: Frame) -> Picture:
     """A panel for each problem and task."""
     groups = list(rows[["problem", "task"]].drop_duplicates().itertuples(index=False, name=None))
@@ -78,7 +77,6 @@ FITS = Figure(
 )  # fmt: skip
 
 
-@styled
 def draw_kernels(rows: Frame) -> Picture:
     """A panel for each kernel with its own colour scale, with arrows at its ends if values exceed it."""
     names = list(rows["kernel"].drop_duplicates())
@@ -130,7 +128,6 @@ STEIN_KERNELS = Figure(
 )  # fmt: skip
 
 
-@styled
 def draw_scores(rows: Frame) -> Picture:
     """One panel; colours show the position in the ladder, because most temperatures are near 0."""
     import matplotlib
@@ -194,7 +191,6 @@ POWER_SCORES = Figure(
 )  # fmt: skip
 
 
-@styled
 def draw_series(rows: Frame) -> Picture:
     """A panel for each series; a column ``task`` marks times at which the mean is an integral to estimate."""
     from matplotlib.ticker import MaxNLocator

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from lowvar.core import drawing
-from lowvar.core.drawing import FAINT, INK, SMALL, Axes, Picture, styled
+from lowvar.core.drawing import FAINT, INK, SMALL, Axes, Picture
 from lowvar_studies.reports.declarations import Figure, Frame
 from lowvar_studies.reports.drawing import charts
 from lowvar_studies.reports.drawing.rows import one_backend
@@ -31,7 +31,6 @@ def select(decomposition: Frame) -> Frame:
     return rows[ends].reset_index(drop=True)
 
 
-@styled
 def draw(rows: Frame) -> Picture:
     """A panel for each problem and sizes, a row for each method.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from lowvar.core import drawing
-from lowvar.core.drawing import BAND, FAINT, INK, SMALL, Axes, Picture, styled
+from lowvar.core.drawing import BAND, FAINT, INK, SMALL, Axes, Picture
 from lowvar.errors import check_known
 from lowvar_studies.jobs.search.spec import TARGET
 from lowvar_studies.reports.declarations import Figure, Frame
@@ -32,7 +32,6 @@ def select(curves: Frame, x: str = "evaluations") -> Frame:
     return one_backend(curves)
 
 
-@styled
 def draw(rows: Frame, x: str = "evaluations") -> Picture:
     """A panel for each problem; without a known optimum (policies) it shows the return, -f."""
     names, looks = problems(rows), searchers(rows["method"])

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from lowvar.core import drawing
-from lowvar.core.drawing import FAINT, INK, SMALL, Axes, Picture, styled
+from lowvar.core.drawing import FAINT, INK, SMALL, Axes, Picture
 from lowvar.errors import UserError
 from lowvar_studies.jobs.search.spec import TARGET
 from lowvar_studies.reports.declarations import Figure, Frame
@@ -26,14 +26,12 @@ _EVALUATIONS = ("evaluations_median", "evaluations_low", "evaluations_high")
 
 def select(targets: Frame, target: float = TARGET) -> Frame:
     """The rows of one target of f at the mean."""
-    same = np.isclose(np.log10(targets["target"].to_numpy(float)), np.log10(target), rtol=0, atol=1e-3)
-    rows = targets[same & (targets["of"] == "mean")]
+    rows = targets[tables.same_target(targets["target"], target) & (targets["of"] == "mean")]
     if not len(rows):
         raise UserError(f"targets table: no target {target:g}; there are 1e4 to 1e-10 in steps of 0.2 decades")
     return one_backend(rows)
 
 
-@styled
 def draw(rows: Frame, target: float = TARGET) -> Picture:
     """A panel for each problem, a row for each method."""
     names, looks = problems(rows), searchers(rows["method"])
@@ -125,7 +123,6 @@ def select_dims(targets: Frame, target: float = TARGET) -> Frame:
     return rows.assign(exponent=log_slopes(rows, ["function", "method", "backend"], "dim", "evaluations_median"))
 
 
-@styled
 def draw_dims(rows: Frame, target: float = TARGET) -> Picture:
     """A panel for each function."""
     looks = searchers(rows["method"])

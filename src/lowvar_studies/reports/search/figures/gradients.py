@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 
 from lowvar.core import drawing
-from lowvar.core.drawing import INK, SMALL, Axes, Picture, styled
+from lowvar.core.drawing import INK, SMALL, Axes, Picture
 from lowvar.errors import check_known
 from lowvar_studies.reports.declarations import Figure, Frame
 from lowvar_studies.reports.drawing import charts
@@ -32,7 +32,6 @@ def select(decomposition: Frame, baseline: str | None = None) -> Frame:
     return rows[rows["sigma"].isin(spreads)].reset_index(drop=True)
 
 
-@styled
 def draw(rows: Frame) -> Picture:
     """A row of panels for each problem: ratios by scheme at each sigma; at the right, shares of odd and even parts."""
     names = problems(rows)

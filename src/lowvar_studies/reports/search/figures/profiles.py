@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from lowvar.core import drawing
-from lowvar.core.drawing import FAINT, Axes, Picture, styled
+from lowvar.core.drawing import FAINT, Axes, Picture
 from lowvar_studies.reports.declarations import Figure, Frame
 from lowvar_studies.reports.drawing import charts
 from lowvar_studies.reports.drawing.rows import by_hue, numbers, one_backend, problems
@@ -20,7 +20,6 @@ def select(profiles: Frame, of: str = "mean") -> Frame:
     return one_backend(profiles[profiles["of"] == of])
 
 
-@styled
 def draw(rows: Frame) -> Picture:
     """A wide panel that pools all problems, for the methods that ran on all of them, and a panel for each problem."""
     names, looks = problems(rows), searchers(rows["method"])

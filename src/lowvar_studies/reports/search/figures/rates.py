@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from lowvar.core import drawing
-from lowvar.core.drawing import FAINT, INK, Axes, Picture, styled
+from lowvar.core.drawing import FAINT, INK, Axes, Picture
 from lowvar_studies.reports.declarations import Figure, Frame
 from lowvar_studies.reports.drawing import charts
 from lowvar_studies.reports.drawing.rows import by_hue, log_slopes, one_backend, part, positive
@@ -23,7 +23,6 @@ def select(regret: Frame) -> Frame:
     return rows.assign(slope=log_slopes(fitted, ["problem", "method", "of"], "iteration", "gap_mean"))
 
 
-@styled
 def draw(rows: Frame) -> Picture:
     """A row of panels for each problem: the average error at the left, the last one at the right."""
     names, looks = list(rows["problem"].drop_duplicates()), searchers(rows["method"])

@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 
 from lowvar.core import drawing
-from lowvar.core.drawing import FAINT, INK, Axes, Picture, styled
+from lowvar.core.drawing import FAINT, INK, Axes, Picture
 from lowvar.errors import check_known
 from lowvar_studies.reports.declarations import Figure, Frame
 from lowvar_studies.reports.drawing import charts
@@ -63,7 +63,6 @@ def select(convergence: Frame, x: str = "passes") -> Frame:
     return in_order(convergence[envelope | (without & end & smallest)], "problem", "method", "backend", x)
 
 
-@styled
 def draw(rows: Frame, x: str = "passes") -> Picture:
     """A panel for each problem; open markers show a second backend."""
     looks, known = estimators(rows["method"]), backends(rows)
@@ -182,7 +181,6 @@ def select_ends(convergence: Frame) -> Frame:
     return rows
 
 
-@styled
 def draw_ends(rows: Frame) -> Picture:
     """A panel for each problem, with a strip at the top for step sizes at which runs diverged."""
     looks, known = estimators(rows["method"]), backends(rows)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from lowvar.core import drawing
-from lowvar.core.drawing import INK, Axes, Picture, styled
+from lowvar.core.drawing import INK, Axes, Picture
 from lowvar.errors import UserError
 from lowvar.vi.plots import SOURCES, shares
 from lowvar_studies.reports.declarations import Figure, Frame
@@ -66,7 +66,6 @@ def totals(decomposition: Frame) -> Frame:
     return rows.reset_index(drop=True)
 
 
-@styled
 def draw_totals(rows: Frame) -> Picture:
     """A row of panels for each problem, a panel for each measured block of parameters."""
     names = problems(rows)
@@ -138,7 +137,6 @@ def _lowest(rows: Frame) -> str:
     return str((ends if len(ends) else rows)["method"].iloc[0])
 
 
-@styled
 def draw_sources(rows: Frame) -> Picture:
     """A panel for each problem."""
     looks, markers = estimators(rows["method"]), {"subsampling": "s", "monte_carlo": "^", "interaction": "v"}
@@ -179,7 +177,6 @@ def select_schemes(schemes: Frame) -> Frame:
     return rows.reset_index(drop=True)
 
 
-@styled
 def draw_schemes(rows: Frame) -> Picture:
     """A row of panels for each problem, a panel for each number of particles."""
     names, counts = problems(rows), sorted(rows["particles"].unique())

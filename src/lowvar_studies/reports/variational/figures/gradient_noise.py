@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from lowvar.core import drawing
-from lowvar.core.drawing import BAND, INK, Axes, Picture, styled
+from lowvar.core.drawing import BAND, INK, Axes, Picture
 from lowvar.errors import UserError
 from lowvar_studies.reports.declarations import Figure, Frame
 from lowvar_studies.reports.drawing import charts
@@ -15,8 +15,6 @@ from lowvar_studies.reports.drawing.style import Estimator, estimators
 from lowvar_studies.reports.variational.diagnostics import DIAGNOSTICS
 from lowvar_studies.reports.variational.gathering import looks_at
 
-ERRORS = ("squared_error", "variance")
-RATIOS = ("snr_true", "snr_conditional")
 _TOGETHER = 5  # most methods whose true and conditional lines share a panel
 _DASH = (0, (2.2, 1.6))
 _BEYOND = 1e15  # largest over smallest value that an axis shows
@@ -34,7 +32,7 @@ def measured(diagnostics: Frame, *quantities: str) -> Frame:
     return one_backend(rows)
 
 
-def at_best(diagnostics: Frame, *quantities: str) -> Frame:
+def at_best(diagnostics: Frame, quantities: tuple[str, ...]) -> Frame:
     """The rows of some quantities, each method in one backend and at its best step size; raises as ``measured``."""
     rows = measured(diagnostics, *quantities)
     return in_order(rows[best_or_smallest(rows)], "problem", "method", "quantity", "iteration")
@@ -62,8 +60,8 @@ def _conditional(look: Estimator) -> dict:
     return _open(look) | {"ms": look.size + 4.5}  # a rim around the true line's markers where the two coincide
 
 
-def _pair(rows: Frame, quantities: tuple[str, str], words: tuple[str, str], unit: str) -> Picture:
-    """A panel for each problem; with many methods two, for the true and the conditional quantity."""
+def draw(rows: Frame, quantities: tuple[str, str], words: tuple[str, str], unit: str) -> Picture:
+    """A panel for each problem, the true quantity solid, the conditional one dashed; with many methods two panels."""
     names, looks = problems(rows), estimators(rows["method"])
     kinds = dict(zip(quantities, (charts.solid, _conditional), strict=True))
     if len(looks) > _TOGETHER:
@@ -108,15 +106,8 @@ def _panel(ax: Axes, rows: Frame, looks: dict, kinds: dict, scale: Frame | None 
     charts.notes(ax, {"diverged": diverged(rows, looks)})
 
 
-@styled
-def draw_errors(rows: Frame) -> Picture:
-    """The true squared error (solid) and the conditional variance (dashed)."""
-    words = ("true squared error", "conditional variance")
-    return _pair(rows, ERRORS, words, "gradient error (trace, nats²)")
-
-
 VARIANCE = Figure(
-    "variance", DIAGNOSTICS, lambda diagnostics: at_best(diagnostics, *ERRORS), draw_errors,
+    "variance", DIAGNOSTICS, at_best, draw,
     caption="Errors of the gradients along the runs, each method at its best step size. Solid lines: the true squared "
     "error, the expected squared distance to the exact gradient. Dashed lines: the conditional variance given the "
     "past. Without carryover the two coincide; with carryover, the conditional variance excludes the carried error. "
@@ -125,23 +116,21 @@ VARIANCE = Figure(
     answer="errors of the gradients along the runs. Solid lines: the true squared error; dashed: the conditional "
     "variance, which excludes the carried error.",
     when=looks_at("errors"),
+    options={"quantities": ("squared_error", "variance"), "unit": "gradient error (trace, nats²)",
+             "words": ("true squared error", "conditional variance")},
 )  # fmt: skip
 
 
-@styled
-def draw_ratios(rows: Frame) -> Picture:
-    """The true ratio (solid) and the conditional one (dashed)."""
-    return _pair(rows, RATIOS, ("true SNR", "conditional SNR"), r"SNR, $\|E\,g\|^2$ / sd (nats)")
-
-
 SNR = Figure(
-    "snr", DIAGNOSTICS, lambda diagnostics: at_best(diagnostics, *RATIOS), draw_ratios,
+    "snr", DIAGNOSTICS, at_best, draw,
     caption="Signal-to-noise ratio of the gradients along the runs, each method at its best step size: the squared "
     "norm of the gradient over the standard deviation of its estimate, as defined by Fujisawa and Sato. Solid lines: "
     "the true ratio, from arithmetic means over the repetitions of the exact gradient's squared norm and of the true "
     "squared error. Dashed lines: the conditional ratio, a geometric mean over the repetitions. Bands are 95 % "
     "intervals.",
     when=looks_at("errors"),
+    options={"quantities": ("snr_true", "snr_conditional"), "unit": r"SNR, $\|E\,g\|^2$ / sd (nats)",
+             "words": ("true SNR", "conditional SNR")},
 )  # fmt: skip
 
 
@@ -153,11 +142,12 @@ def _whole_numbers(ax: Axes, rows: Frame, drawn: Frame, looks: dict) -> None:
 
 
 POINTS = Figure(
-    "particles", DIAGNOSTICS, lambda diagnostics: at_best(diagnostics, "particles"),
+    "particles", DIAGNOSTICS, at_best,
     Lines("iteration", "mean", estimators, ("iteration", "particles of the next step"), ("low", "high"), markers=8,
           visible=lambda rows: positive(rows, "mean"), empty=why_empty, finish=_whole_numbers),
     caption="Particles of the next step along the runs, each method at its best step size: means over the "
     "repetitions, bands are 95 % intervals. A particle costs one gradient evaluation, or two in estimators that "
     "compare two steps.",
     when=looks_at("particles"),
+    options={"quantities": ("particles",)},
 )  # fmt: skip

@@ -31,7 +31,7 @@ def select(diagnostics: Frame, sizes: str = "best") -> Frame:
     """Each method at its best step size (``best``), or all step sizes (``each``) of the first problem."""
     check_known("choice of step sizes", sizes, ("best", "each"))
     if sizes == "best":
-        return at_best(diagnostics, "test_log_likelihood")
+        return at_best(diagnostics, ("test_log_likelihood",))
     rows = measured(diagnostics, "test_log_likelihood")
     return rows[rows["problem"] == problems(rows)[0]].reset_index(drop=True)
 

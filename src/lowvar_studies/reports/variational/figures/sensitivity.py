@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from lowvar.core import drawing
-from lowvar.core.drawing import FAINT, INK, SMALL, Axes, Picture, styled
+from lowvar.core.drawing import FAINT, INK, SMALL, Axes, Picture
 from lowvar_studies.reports.declarations import Figure, Frame
 from lowvar_studies.reports.drawing.rows import one_backend, problems
 from lowvar_studies.reports.variational import selection as tables
@@ -17,7 +17,6 @@ _ROW = 0.27  # height of a cell, inches
 _NARROW = 0.34  # width of a cell below which three digits do not fit, inches
 
 
-@styled
 def draw(rows: Frame) -> Picture:
     """A row of maps for each problem, a map for each decay; narrow cells show numbers above 99 by colour only."""
     from matplotlib.cm import ScalarMappable
