@@ -141,8 +141,10 @@ def checked_samples(
             raise UserError("values: the array has no columns; give one for each integrand")
     for t, (x, score, value) in enumerate(zip(points, slopes, task_values, strict=True)):
         where = f"[{t}]" if separate else ""
-        for name, array in (("samples", x), ("scores", score), ("values", value - value[0])):
-            _check_size(array, f"{name}{where}")
+        if separate or not t:
+            _check_size(x, f"samples{where}")
+            _check_size(score, f"scores{where}")
+        _check_size(value - value[0], f"values{where}")
     if len({x.shape[1] for x in points}) > 1:
         raise UserError(f"samples: tasks have {[x.shape[1] for x in points]} dimensions; they must agree (axis 1)")
     if (
