@@ -27,9 +27,7 @@ HEAVY = 30.0  # a score's square over the mean one, from which on a kernel is da
 DAMPED = 4e5  # coordinates of points, up to which such a kernel is tried too
 
 
-def auto(
-    folds: int = 5, polynomial: bool = False, exact_scores: bool = False, kernels: bool = True
-) -> Integrator:
+def auto(folds: int = 5, polynomial: bool = False, exact_scores: bool = False, kernels: bool = True) -> Integrator:
     """Cross-fits polynomials and kernels, and takes for each task the estimate with the smallest held-out error.
 
     The estimate is the mean of ``f - g`` with ``g`` fitted to other folds: unbiased for independent points, whatever
@@ -162,7 +160,9 @@ def auto(
 
 def orders(samples: Samples) -> int:
     """The highest order of polynomials that the tails allow: beyond, their means may not show, or not exist."""
-    coordinates = [x for points in samples.points[samples.sets] for x in np.moveaxis(points, 2, 0) if np.ptp(x, axis=1).all()]
+    coordinates = [
+        x for points in samples.points[samples.sets] for x in np.moveaxis(points, 2, 0) if np.ptp(x, axis=1).all()
+    ]
     carriers = min((float((average(x).carriers / x.shape[1]).min()) for x in coordinates), default=0.0)
     return max(order for order, needed in zip(ORDERS, MOMENTS, strict=True) if carriers >= needed)
 

@@ -93,7 +93,10 @@ def stored(given: Any) -> tuple[np.ndarray, np.ndarray] | None:
 
         draws = given.get_samples(group_by_chain=True)
         parts = [[np.asarray(leaf) for leaf in jax.tree.leaves(tree)] for tree in (draws, slope)]
-        points, slopes = (np.concatenate([leaf.reshape(*leaf.shape[:2], -1) for leaf in part], -1) for part in parts)
+        points, slopes = (
+            np.concatenate([leaf.reshape(*leaf.shape[:2], int(np.prod(leaf.shape[2:]))) for leaf in part], -1)
+            for part in parts
+        )
         return real_array(points, "samples"), -real_array(slopes, "scores (z_grad)")
     stats = getattr(given, "sample_stats", None) if is_dataset(given) else None
     found = {name: stats[name] for name in STORED if name in getattr(stats, "data_vars", ())}
@@ -141,7 +144,7 @@ def rows_of(sites: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> 
                 "in place of the dots"
             )
         leading[key] = shape[:outer]
-        rows[key] = value.reshape(-1, *event)
+        rows[key] = value.reshape(int(np.prod(shape[:outer])), *event)
     if len(set(leading.values())) > 1:
         raise UserError(f"draws: sites have different numbers of draws: {leading}")
     first = next(iter(leading))
@@ -237,7 +240,7 @@ def _blocks(sites: Mapping[str, Any], scores: Any, leading: int) -> tuple[np.nda
         if len(axes[key]) < leading:
             wanted = "(chains, draws, ...)" if leading == 2 else "(m, ...)"
             raise UserError(f"samples: {key!r} has shape {shape}; it must be {wanted}")
-        columns.append([array.reshape(*axes[key], -1) for array in both])
+        columns.append([array.reshape(*axes[key], int(np.prod(shape[leading:]))) for array in both])
     if len(set(axes.values())) > 1:
         raise UserError(f"samples: sites have different numbers of draws: {axes}")
     points, slopes = (np.concatenate(of, axis=-1) for of in zip(*columns, strict=True))
