@@ -1,6 +1,5 @@
 """The integrator that chooses: cross-fitted candidates, and the one whose held-out residuals are smallest."""
 
-import math
 from collections.abc import Iterator
 from dataclasses import replace
 

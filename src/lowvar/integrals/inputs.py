@@ -7,7 +7,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from lowvar.errors import UserError
-from lowvar.integrals.base import Samples
+from lowvar.integrals.base import Samples, each_once
 from lowvar.integrals.monte_carlo import effective_size, first_copies, ranks, split_r_hat, stride
 
 _FEWEST = 3  # points of a task
@@ -153,10 +153,8 @@ def checked_samples(
         and all(np.array_equal(score, slopes[0]) for score in slopes)
     ):
         separate = False  # a list of the same samples
-    result = Samples(
-        tuple(x[None] for x in points), tuple(s[None] for s in slopes), tuple(v[None] for v in task_values),
-        shared=not separate, chain=chain,
-    )  # fmt: skip
+    one_of_each = [each_once(lambda array: array[None], of) for of in (points, slopes, task_values)]
+    result = Samples(*one_of_each, shared=not separate, chain=chain)
     return result, notes + _doubts(result, exact)
 
 

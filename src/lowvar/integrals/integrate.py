@@ -134,8 +134,8 @@ def integrate(
             the scores fail their test. Numbers of single precision, also if converted to double, are judged as such:
             residuals of a few roundings count as none, and no error below the rounding of the values is stated. This is
             read from the bits of each integral's own values and of its samples and scores. With thousands of samples,
-            most of the time of ``auto`` goes into sparse kernels and polynomials of high order: ``kernels=False`` leaves out
-            the former, ``zero_variance`` with ``folds=5`` also the choice.
+            most of the time of ``auto`` goes into sparse kernels and polynomials of high order: ``kernels=False``
+            leaves out the former, ``zero_variance`` with ``folds=5`` also the choice.
         chain: whether the samples are successive states of a Markov chain: standard errors, and the check of the
             scores, then use effective sample sizes, and folds are blocks. Independent chains may be concatenated, or be
             the first axis: samples ``(chains, draws, d)``, values ``(chains, draws)`` or ``(chains, draws, T)``. By

@@ -8,7 +8,6 @@ import numpy as np
 from lowvar.errors import UserError, check_known, kind_of
 from lowvar.integrals.inputs import chain_notes, check_chains, is_dataset, is_mcmc, is_model, real_array
 
-
 # of the group sample_stats, and the option of nutpie that stores it
 STORED = {"unconstrained_draw": "store_unconstrained=True", "gradient": "store_gradient=True"}
 
@@ -42,8 +41,8 @@ def _of_mcmc(mcmc: Any) -> dict[str, Any]:
         if stored(mcmc) is not None and hasattr(samples, "shape"):
             return {"z": samples}
         raise UserError(
-            "draws: this MCMC samples a potential_fn, which has no sites; run it with extra_fields=('z_grad',), or give "
-            "arrays (chains, draws, d) of its draws and of their scores"
+            "draws: this MCMC samples a potential_fn, which has no sites; run it with extra_fields=('z_grad',), or "
+            "give arrays (chains, draws, d) of its draws and of their scores"
         )
     return dict(samples)
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from lowvar.errors import UserError, check_known
+from lowvar.integrals.base import UNITS
 from lowvar.integrals.integrate import integrate
 from lowvar.integrals.sites import arrays, by_site
 
@@ -28,9 +29,9 @@ def summary(
     """Posterior means and standard deviations from control variates, with standard errors of both.
 
     The mean of each entry, and that of its squared deviation, are those of ``lowvar.integrate``: cross-fitted
-    polynomials, whose errors come from held-out draws. With the squares centred at the plain mean ``c``, the variance is
-    ``E (x - c)^2 - (mean - c)^2``. The error of the standard deviation follows by the delta method; the errors of both
-    terms are added as if they were fully correlated, which states no error too small.
+    polynomials, whose errors come from held-out draws. With the squares centred at the plain mean ``c``, the variance
+    is ``E (x - c)^2 - (mean - c)^2``. The error of the standard deviation follows by the delta method; the errors of
+    both terms are added as if they were fully correlated, which states no error too small.
 
     Args:
         draws: by site: NumPyro's ``MCMC``, ArviZ's ``DataTree`` or ``InferenceData``, or a dict of arrays ``(m, ...)``
@@ -81,6 +82,7 @@ def summary(
                 draws, model, _chosen(by_site(draws), var_names), chain, None
             )
             centre, spread = values.mean(axis=0), values.std(axis=0, ddof=1)
+            spread[np.ptp(values, axis=0) <= UNITS * np.finfo(float).eps * np.abs(values).max(axis=0)] = 0.0
             unit = np.where(spread > 0, spread, 1.0)
             squares = ((values - centre) / unit) ** 2
             found = integrate(
