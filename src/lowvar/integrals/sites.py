@@ -97,7 +97,7 @@ def stored(given: Any) -> tuple[np.ndarray, np.ndarray] | None:
             for part in parts
         )
         return real_array(points, "samples"), -real_array(slopes, "scores (z_grad)")
-    stats = getattr(given, "sample_stats", None) if is_dataset(given) else None
+    stats: Any = getattr(given, "sample_stats", None) if is_dataset(given) else None
     found = {name: stats[name] for name in STORED if name in getattr(stats, "data_vars", ())}
     if not found:
         return None

@@ -24,7 +24,7 @@ STATS = ("chain", "draw", "unconstrained_parameter")
 def model(y):
     rate = numpyro.sample("rate", dist.Gamma(2.0, 1.0))
     numpyro.sample("w", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
-    numpyro.deterministic("large", rate > 3)
+    numpyro.deterministic("large", jnp.asarray(rate) > 3)
     numpyro.sample("y", dist.Poisson(rate), obs=y)
 
 
