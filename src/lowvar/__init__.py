@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from lowvar.errors import UserError
     from lowvar.integrals.integrate import IntegralResult, integrate
     from lowvar.integrals.scores import scores
+    from lowvar.integrals.summary import summary
     from lowvar.search.minimize import Generation, SearchResult, minimize
     from lowvar.search.searcher import Searcher
     from lowvar.vi.decompose import Decomposition, decompose
@@ -42,6 +43,7 @@ __all__ = [
     "minimize",
     "problem",
     "scores",
+    "summary",
 ]
 
 _HOMES = {
@@ -56,6 +58,7 @@ _HOMES = {
     "Amortised": "vi.guides.amortised",
     "TorchModel": "vi.torch.model",
     "scores": "integrals.scores",
+    "summary": "integrals.summary",
     "UserError": "errors",
 }
 

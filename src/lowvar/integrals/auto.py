@@ -1,6 +1,5 @@
 """The integrator that chooses: cross-fitted candidates, and the one whose held-out residuals are smallest."""
 
-import math
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -11,7 +10,7 @@ from lowvar.integrals.base import HALF, IntegralProperties, Integrals, Integrato
 from lowvar.integrals.cross_fitting import CrossFit, cross_fit, each, floor, judge, may_jump, negligible
 from lowvar.integrals.inputs import doubt
 from lowvar.integrals.monte_carlo import GAIN, average, first_copies, on_grid, stride, worth_of_chain, worth_of_copies
-from lowvar.integrals.zero_variance import zero_variance
+from lowvar.integrals.zero_variance import coefficients, zero_variance
 
 FEW = 4.0  # terms that carry Monte Carlo's variance, below which one sample more could change it all
 SHORT = 200.0  # effective points, below which a chain may not have explored the whole distribution
@@ -27,7 +26,7 @@ HEAVY = 30.0  # a score's square over the mean one, from which on a kernel is da
 DAMPED = 4e5  # coordinates of points, up to which such a kernel is tried too
 
 
-def auto(folds: int = 5, polynomial: bool = False, exact_scores: bool = False) -> Integrator:
+def auto(folds: int = 5, polynomial: bool = False, exact_scores: bool = False, kernels: bool = True) -> Integrator:
     """Cross-fits polynomials and kernels, and takes for each task the estimate with the smallest held-out error.
 
     The estimate is the mean of ``f - g`` with ``g`` fitted to other folds: unbiased for independent points, whatever
@@ -45,19 +44,22 @@ def auto(folds: int = 5, polynomial: bool = False, exact_scores: bool = False) -
         polynomial: the integrands are known to be polynomials: those that are predicted to rounding are known
             everywhere, and regions without points then add nothing.
         exact_scores: the caller vouches for the scores: see ``doubt``.
+        kernels: whether to try kernel methods too, which take most of the time.
 
     Returns:
         An integrator. ``info`` has the ``choice (R, T)`` by name, the terms that ``carry (R, T)`` the standard error,
         and what Monte Carlo gives: ``monte_carlo``, ``monte_carlo_error`` and ``monte_carlo_half (R, T)``.
 
     Raises:
-        UserError: ``folds`` is below 2.
+        UserError: ``folds`` is below 2, or ``kernels`` is no bool.
 
     References:
         Sun, Barp and Briol, section 2; Oates, Girolami and Chopin, 2017; South, Oates, Mira and Drovandi, "Regularised
         zero-variance control variates for high-dimensional variance reduction", 2023, on choosing by cross-validation.
     """
     whole("folds", folds, 2)
+    if not isinstance(kernels, bool):
+        raise UserError(f"kernels {kernels!r} of auto: it must be True or False")
 
     def integrate(samples: Samples, seeds: np.ndarray) -> Integrals:
         """Repetitions do not know of each other: those are treated together for which the same is tried."""
@@ -72,7 +74,7 @@ def auto(folds: int = 5, polynomial: bool = False, exact_scores: bool = False) -
         shape, (apart, failing, _, lattice, *_) = (samples.repetitions, samples.tasks), kind
         chain, told = samples.chain or max(apart) > 0, samples.chain and max(apart) < 2
         samples = in_order(samples, apart)
-        sets = samples.points[:1] if samples.shared else samples.points
+        sets = samples.points[samples.sets]
         grids = [not chain and grid for grid in lattice]
         of = worth_of_chain if chain else worth_of_copies
         worths = [None if grid else of(points) for points, grid in zip(sets, grids, strict=True)]
@@ -88,7 +90,7 @@ def auto(folds: int = 5, polynomial: bool = False, exact_scores: bool = False) -
         as_chain = replace(samples, chain=chain)
         rounding = samples.rounding
         least_of_all = floor(plain, rounding)
-        for method in methods(as_chain, folds):
+        for method in methods(as_chain, folds, kernels):
             if (doubted | (SIMPLER * least <= least_of_all)).all():
                 break  # nothing is better than rounding
             if method.properties.transfers and not samples.shared and doubted.any():
@@ -157,27 +159,35 @@ def auto(folds: int = 5, polynomial: bool = False, exact_scores: bool = False) -
 
 def orders(samples: Samples) -> int:
     """The highest order of polynomials that the tails allow: beyond, their means may not show, or not exist."""
-    coordinates = [x for points in samples.points for x in np.moveaxis(points, 2, 0) if np.ptp(x, axis=1).all()]
+    coordinates = [
+        x for points in samples.points[samples.sets] for x in np.moveaxis(points, 2, 0) if np.ptp(x, axis=1).all()
+    ]
     carriers = min((float((average(x).carriers / x.shape[1]).min()) for x in coordinates), default=0.0)
     return max(order for order, needed in zip(ORDERS, MOMENTS, strict=True) if carriers >= needed)
 
 
 def heavy(samples: Samples) -> bool:
     """Whether a few scores are far larger than the others."""
-    square = [(scores**2).sum(axis=2) for scores in samples.scores]
+    square = [(scores**2).sum(axis=2) for scores in samples.scores[samples.sets]]
     return any(bool((one.max(axis=1) > HEAVY * one.mean(axis=1)).any()) for one in square)
 
 
-def methods(samples: Samples, folds: int) -> Iterator[Integrator]:
+def methods(samples: Samples, folds: int, kernels: bool = True) -> Iterator[Integrator]:
     """The integrators to try, cheap ones first, since a later one has to be better."""
     largest, smallest, dim = max(samples.sizes), min(samples.sizes), samples.dim
     training = smallest * (folds - 1) / folds
     for order in ORDERS[: orders(samples)]:
-        unknowns = math.comb(dim + order, order)
-        enough = POINTS_FOR_EACH if order > 1 else 2
-        if enough * unknowns <= training and largest * unknowns**2 <= WORK:
+        if _affordable(coefficients(dim, order), POINTS_FOR_EACH if order > 1 else 2, training, largest):
             yield zero_variance(order)
-    yield from _kernels(samples)
+        elif order == 2 and _affordable(coefficients(dim, order, True), 2, training, largest):
+            yield zero_variance(order, diagonal=True)
+    if kernels:
+        yield from _kernels(samples)
+
+
+def _affordable(unknowns: int, points_for_each: int, training: float, largest: int) -> bool:
+    """Whether a polynomial has the points that its coefficients need, and its least squares are not too much work."""
+    return points_for_each * unknowns <= training and largest * unknowns**2 <= WORK
 
 
 def _kernels(samples: Samples) -> Iterator[Integrator]:
@@ -203,8 +213,7 @@ def _kernels(samples: Samples) -> Iterator[Integrator]:
 
 def strides(samples: Samples) -> tuple[int, ...]:
     """How far apart the points of each task depend on each other, in the first repetition."""
-    sets = samples.points[:1] if samples.shared else samples.points
-    found = tuple(stride(points[0]) for points in sets)
+    found = tuple(stride(points[0]) for points in samples.points[samples.sets])
     return found * samples.tasks if samples.shared else found
 
 

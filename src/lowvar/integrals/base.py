@@ -59,14 +59,19 @@ class Samples:
         return tuple(values.shape[-1] for values in self.values)
 
     @property
+    def sets(self) -> slice:
+        """The tasks whose points and scores are looked at: the first, where all share them."""
+        return slice(1 if self.shared else None)
+
+    @property
     def rounding(self) -> np.ndarray:
         """Relative rounding of each task's numbers, ``(R, T)``: ``UNITS`` units in the last place of their precision.
 
         Single where the task's values, points or scores are: numbers say in which precision they were calculated, since
         those of single precision are often converted to double before they come here.
         """
-        sets = slice(1 if self.shared else None)
-        own = [[_single(of) for of in arrays] for arrays in (self.points[sets], self.scores[sets], self.values)]
+        inputs = self.points[self.sets], self.scores[self.sets], self.values
+        own = [[_single(of) for of in arrays] for arrays in inputs]
         single = np.logical_or.reduce(np.broadcast_arrays(*(np.stack(rows, axis=1) for rows in own)))
         return UNITS * np.where(single, np.finfo(np.float32).eps, np.finfo(float).eps)
 
@@ -89,15 +94,21 @@ class Samples:
     def repetition(self, chosen: slice | np.ndarray) -> "Samples":
         """Only these repetitions: a slice, or their indices."""
 
-        def pick(arrays):
-            return tuple(array[chosen] for array in arrays)
-
-        return self._with(pick)
+        return self._with(lambda arrays: each_once(lambda array: array[chosen], arrays))
 
     def _with(self, change: Callable[[tuple[np.ndarray, ...]], tuple[np.ndarray, ...]]) -> "Samples":
         cross = None if self.cross_scores is None else change(self.cross_scores)
         points, scores, values = (change(of) for of in (self.points, self.scores, self.values))
         return replace(self, points=points, scores=scores, values=values, cross_scores=cross)
+
+
+def each_once(change: Callable[[np.ndarray], np.ndarray], arrays: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
+    """The changed arrays; one that stands for several tasks is changed, and held, once."""
+    changed: dict[int, np.ndarray] = {}
+    for array in arrays:
+        if id(array) not in changed:
+            changed[id(array)] = change(array)
+    return tuple(changed[id(array)] for array in arrays)
 
 
 def evenly(number: float, of: int) -> np.ndarray:

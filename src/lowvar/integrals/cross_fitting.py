@@ -249,8 +249,7 @@ def cross_fitted(integrator: Integrator, folds: int = FOLDS) -> Integrator:
 
     def integrate(samples: Samples, seeds: np.ndarray) -> Integrals:
         fit = cross_fit(integrator, samples, seeds, folds)
-        worths = [worth_of_chain(points) if samples.chain else None for points in samples.points]
-        left = [average(corrected, worth) for corrected, worth in zip(fit.corrected, worths, strict=True)]
+        left = [average(*pair) for pair in zip(fit.corrected, _worths(samples), strict=True)]
         return Integrals(
             value=np.stack([one.mean for one in left], axis=1),
             standard_error=np.stack([one.plain_error for one in left], axis=1),
@@ -265,6 +264,12 @@ def cross_fitted(integrator: Integrator, folds: int = FOLDS) -> Integrator:
     return Integrator(integrator.name, properties, integrate)
 
 
+def _worths(samples: Samples) -> list[np.ndarray | None]:
+    """What the points of each task are worth along a chain, see ``average``."""
+    found = [worth_of_chain(points) if samples.chain else None for points in samples.points[samples.sets]]
+    return found * samples.tasks if samples.shared else found
+
+
 def fold_of(points: int, folds: int, chain: bool) -> np.ndarray:
     """The fold of each of so many points."""
     return np.arange(points) * folds // points if chain else np.arange(points) % folds
@@ -273,7 +278,7 @@ def fold_of(points: int, folds: int, chain: bool) -> np.ndarray:
 def _groups(samples: Samples, folds: int, most: float):
     """Folds whose fits have the same shapes: ``(repetition, fold)`` pairs, by task the rows to fit and correct."""
     groups: dict[tuple, list] = {}
-    sets = samples.points[:1] if samples.shared else samples.points
+    sets = samples.points[samples.sets]
     firsts = [[first_copies(one) for one in points] for points in sets]
     for k in range(folds):
         for r in range(samples.repetitions):
@@ -400,10 +405,7 @@ def with_unseen(result: Integrals, samples: Samples, polynomial: bool = False) -
         samples: that it was given.
         polynomial: see ``judge``; the method is then taken to be exact for its integrands.
     """
-    plain = [
-        average(values, worth_of_chain(points) if samples.chain else None)
-        for values, points in zip(samples.values, samples.points, strict=True)
-    ]
+    plain = [average(*pair) for pair in zip(samples.values, _worths(samples), strict=True)]
     region = np.zeros_like(result.value) if polynomial else unseen(plain)
     error, half = widened(result.standard_error, result.half, plain, region)
     flags = {**result.flags, "may_jump": np.logical_and(may_jump(half, plain), not polynomial).any(axis=1)}

@@ -7,7 +7,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from lowvar.errors import UserError
-from lowvar.integrals.base import Samples
+from lowvar.integrals.base import Samples, each_once
 from lowvar.integrals.monte_carlo import effective_size, first_copies, ranks, split_r_hat, stride
 
 _FEWEST = 3  # points of a task
@@ -141,8 +141,10 @@ def checked_samples(
             raise UserError("values: the array has no columns; give one for each integrand")
     for t, (x, score, value) in enumerate(zip(points, slopes, task_values, strict=True)):
         where = f"[{t}]" if separate else ""
-        for name, array in (("samples", x), ("scores", score), ("values", value - value[0])):
-            _check_size(array, f"{name}{where}")
+        if separate or not t:
+            _check_size(x, f"samples{where}")
+            _check_size(score, f"scores{where}")
+        _check_size(value - value[0], f"values{where}")
     if len({x.shape[1] for x in points}) > 1:
         raise UserError(f"samples: tasks have {[x.shape[1] for x in points]} dimensions; they must agree (axis 1)")
     if (
@@ -151,10 +153,8 @@ def checked_samples(
         and all(np.array_equal(score, slopes[0]) for score in slopes)
     ):
         separate = False  # a list of the same samples
-    result = Samples(
-        tuple(x[None] for x in points), tuple(s[None] for s in slopes), tuple(v[None] for v in task_values),
-        shared=not separate, chain=chain,
-    )  # fmt: skip
+    one_of_each = [each_once(lambda array: array[None], of) for of in (points, slopes, task_values)]
+    result = Samples(*one_of_each, shared=not separate, chain=chain)
     return result, notes + _doubts(result, exact)
 
 

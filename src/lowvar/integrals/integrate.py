@@ -122,8 +122,9 @@ def integrate(
         scores: gradients of the log density at the samples, in the same shapes. The density need not be normalised, and
             must be that of the samples' own coordinates (with the Jacobian of any transformation). For draws by site,
             the model: a ``pymc.Model``, BridgeStan's ``StanModel``, or a NumPyro model with its data
-            (``functools.partial(model, **data)``); an ``MCMC`` needs none, as it has its own. A dict of unconstrained
-            samples takes a dict of scores with the same names.
+            (``functools.partial(model, **data)``). None is needed by an ``MCMC``, which has its own, nor where the
+            sampler stored the gradients, see ``lowvar.scores``: these are given scores, see ``exact_scores``. A dict
+            of unconstrained samples takes a dict of scores with the same names.
         values: values of the integrand ``(m,)``; of ``T`` integrands over the same samples ``(m, T)``; or a list as
             above. For draws by site also names of sites, whose means are wanted; a function of the dict of sites, each
             ``(m, ...)``; a dict of arrays; by default all sites.
@@ -133,8 +134,8 @@ def integrate(
             the scores fail their test. Numbers of single precision, also if converted to double, are judged as such:
             residuals of a few roundings count as none, and no error below the rounding of the values is stated. This is
             read from the bits of each integral's own values and of its samples and scores. With thousands of samples,
-            most of the time of ``auto`` goes into sparse kernels and polynomials of high order; ``zero_variance`` with
-            ``folds=5`` is faster.
+            most of the time of ``auto`` goes into sparse kernels and polynomials of high order: ``kernels=False``
+            leaves out the former, ``zero_variance`` with ``folds=5`` also the choice.
         chain: whether the samples are successive states of a Markov chain: standard errors, and the check of the
             scores, then use effective sample sizes, and folds are blocks. Independent chains may be concatenated, or be
             the first axis: samples ``(chains, draws, d)``, values ``(chains, draws)`` or ``(chains, draws, T)``. By
@@ -179,9 +180,10 @@ def integrate(
     import warnings
 
     INTEGRAL.entry(method)
-    if method == "auto" and options:
-        first = next(iter(options))
-        raise UserError(f"{first}: {_INSTEAD.get(first, 'auto takes no options; name a method with method=...')}")
+    if method == "auto" and (other := [name for name in options if name != "kernels"]):
+        raise UserError(
+            f"{other[0]}: {_INSTEAD.get(other[0], 'auto takes kernels alone; name a method with method=...')}"
+        )
     INTEGRAL.check_options(method, options, instead=_INSTEAD)
     for name, flag in {"chain": chain, "exact_scores": exact_scores, "polynomial": polynomial}.items():
         if not isinstance(flag, (bool, np.bool_)) and (flag is not None or name == "polynomial"):
@@ -267,7 +269,7 @@ def _run(
     if isinstance(folds, int) and folds > min(data.sizes):
         raise UserError(f"folds {folds}: there are only {min(data.sizes)} samples; use 5 or 10 folds")
     if method == "auto":
-        given = known | ({} if folds is None else {"folds": folds})
+        given = known | options | ({} if folds is None else {"folds": folds})
         return make(method, given).integrate(data, seeds), []
     integrator = make(method, options)
     if folds is not None:

@@ -10,8 +10,8 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from lowvar.errors import UserError, check_known
-from lowvar.integrals.inputs import is_mcmc, is_pymc, is_stan
-from lowvar.integrals.sites import by_site, place, rows_of
+from lowvar.integrals.inputs import is_dataset, is_mcmc, is_pymc, is_stan
+from lowvar.integrals.sites import by_site, place, rows_of, stored
 from lowvar.vi.fit import Fit
 
 
@@ -30,7 +30,9 @@ def scores(
 
     Args:
         model: a NumPyro model; BridgeStan's ``StanModel``; a ``pymc.Model``; or a NumPyro ``MCMC`` that has run, with
-            its own model, data and draws.
+            its own model, data and draws. Or draws whose sampler stored the gradients, without a model: nutpie's, with
+            ``store_gradient=True`` and ``store_unconstrained=True``; an ``MCMC`` of a ``potential_fn`` that ran with
+            ``extra_fields=("z_grad",)``.
         data: keyword arguments of a NumPyro model, as ``MCMC.run(key, **data)`` takes them. The others hold theirs.
         draws: what a sampler returns: NumPyro's ``MCMC``, ArviZ's ``DataTree`` or ``InferenceData`` (its posterior), or
             a mapping of latent sites to arrays ``(m, ...)`` or ``(chains, draws, ...)``, e.g. ``MCMC.get_samples()``.
@@ -53,9 +55,17 @@ def scores(
     >>> points.shape, score[:, 0].tolist()
     ((2, 1), [2.0, 0.0])
     """
-    if is_mcmc(model):
+    if is_mcmc(model) or is_dataset(model):
+        kind = "an MCMC has its own model, data and draws" if is_mcmc(model) else "these draws are no model"
         if data is not None or draws is not None:
-            raise UserError("scores: an MCMC has its own model, data and draws; give scores(mcmc) alone")
+            raise UserError(f"scores: {kind}; give scores({'mcmc' if is_mcmc(model) else 'draws'}) alone")
+        if (own := stored(model)) is not None:
+            return own
+        if not is_mcmc(model):
+            raise UserError(
+                "scores: these draws have no stored gradients (nutpie stores them with store_gradient=True and "
+                "store_unconstrained=True); give their model, with draws=..."
+            )
         model, data, draws = _of_mcmc(model)
     elif (stan := is_stan(model)) or is_pymc(model):
         if data is not None or params is not None:

@@ -8,6 +8,9 @@ import numpy as np
 from lowvar.errors import UserError, check_known, kind_of
 from lowvar.integrals.inputs import chain_notes, check_chains, is_dataset, is_mcmc, is_model, real_array
 
+# of the group sample_stats, and the option of nutpie that stores it
+STORED = {"unconstrained_draw": "store_unconstrained=True", "gradient": "store_gradient=True"}
+
 
 def by_site(given: Any) -> dict[str, Any]:
     """Site -> draws: ``(chains, draws, ...)`` of an ``MCMC`` or a ``DataTree``; of a mapping as they are given.
@@ -35,9 +38,11 @@ def _of_mcmc(mcmc: Any) -> dict[str, Any]:
         raise UserError("draws: this MCMC has no draws yet; call its run(key, ...) first")
     samples = mcmc.get_samples(group_by_chain=True)
     if not isinstance(samples, Mapping):
+        if stored(mcmc) is not None and hasattr(samples, "shape"):
+            return {"z": samples}
         raise UserError(
-            "draws: this MCMC samples a potential_fn, which has no sites; give arrays (chains, draws, d) of its draws "
-            "and of their scores"
+            "draws: this MCMC samples a potential_fn, which has no sites; run it with extra_fields=('z_grad',), or "
+            "give arrays (chains, draws, d) of its draws and of their scores"
         )
     return dict(samples)
 
@@ -68,6 +73,56 @@ def divergences(given: Any) -> tuple[int, int] | None:
     return None if diverging is None or not np.any(diverging) else (int(np.sum(diverging)), int(np.size(diverging)))
 
 
+def stored(given: Any) -> tuple[np.ndarray, np.ndarray] | None:
+    """Unconstrained draws and their scores, ``(chains, draws, d)``, where the sampler stored both; else None.
+
+    nutpie stores them in ``sample_stats`` with ``store_gradient=True`` and ``store_unconstrained=True``. NumPyro's HMC
+    and NUTS of a ``potential_fn`` keep its gradient, minus the score, with ``extra_fields=("z_grad",)``; their draws
+    are unconstrained.
+
+    Raises:
+        UserError: one without the other, or shapes that do not go with each other or with the draws.
+    """
+    if is_mcmc(given):
+        potential = getattr(given.sampler, "model", None) is None and getattr(given, "_states", None) is not None
+        slope = given.get_extra_fields(group_by_chain=True).get("z_grad") if potential else None
+        if slope is None or getattr(given.sampler, "_postprocess_fn", None) is not None:
+            return None
+        import jax
+
+        draws = given.get_samples(group_by_chain=True)
+        parts = [[np.asarray(leaf) for leaf in jax.tree.leaves(tree)] for tree in (draws, slope)]
+        points, slopes = (
+            np.concatenate([leaf.reshape(*leaf.shape[:2], int(np.prod(leaf.shape[2:]))) for leaf in part], -1)
+            for part in parts
+        )
+        return real_array(points, "samples"), -real_array(slopes, "scores (z_grad)")
+    stats: Any = getattr(given, "sample_stats", None) if is_dataset(given) else None
+    found = {name: stats[name] for name in STORED if name in getattr(stats, "data_vars", ())}
+    if not found:
+        return None
+    for name, option in STORED.items():
+        if name not in found:
+            raise UserError(f"scores: sample_stats have {next(iter(found))!r}, but no {name!r}; set nutpie's {option}")
+        if found[name].ndim != 3 or not {"chain", "draw"} <= set(found[name].dims):
+            raise UserError(
+                f"scores: {name!r} of sample_stats has the dimensions {', '.join(map(str, found[name].dims))}; it must "
+                "have chain, draw and one of unconstrained coordinates"
+            )
+    points, slopes = (
+        real_array(found[name].transpose("chain", "draw", ...).to_numpy(), f"sample_stats[{name!r}]") for name in STORED
+    )
+    if points.shape != slopes.shape:
+        raise UserError(f"scores: 'gradient' has shape {slopes.shape}, but 'unconstrained_draw' has {points.shape}")
+    for name, draws in by_site(given).items():
+        if draws.shape[:2] != points.shape[:2]:
+            raise UserError(
+                f"scores: the site {name!r} has {draws.shape[:2]} chains and draws, but the gradients of sample_stats "
+                f"have {points.shape[:2]}"
+            )
+    return points, slopes
+
+
 def rows_of(sites: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> tuple[dict, tuple[int, ...]]:
     """The sites' draws with one axis of rows, and the axes that it had: ``(m,)`` or ``(chains, draws)``.
 
@@ -88,7 +143,7 @@ def rows_of(sites: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> 
                 "in place of the dots"
             )
         leading[key] = shape[:outer]
-        rows[key] = value.reshape(-1, *event)
+        rows[key] = value.reshape(int(np.prod(shape[:outer])), *event)
     if len(set(leading.values())) > 1:
         raise UserError(f"draws: sites have different numbers of draws: {leading}")
     first = next(iter(leading))
@@ -114,7 +169,8 @@ def arrays(samples: Any, scores: Any, values: Any, chain: bool | None, names: An
         UserError: inputs that do not go together; see ``lowvar.scores`` and ``by_site``.
     """
     model = is_model(scores)
-    sites, notes, derived = by_site(samples), [], model or scores is None
+    sites, notes, own = by_site(samples), [], stored(samples) if scores is None else None
+    derived = own is None and (model or scores is None)
     if not sites:
         raise UserError("samples: there are no sites")
     if isinstance(samples, Mapping) and not is_dataset(samples) and not model:
@@ -123,12 +179,13 @@ def arrays(samples: Any, scores: Any, values: Any, chain: bool | None, names: An
         if chain is None:
             _refuse_ambiguous(sites)
     else:
-        if scores is None and not is_mcmc(samples):
+        if scores is None and own is None and not is_mcmc(samples):
             raise UserError(
                 "scores: draws by site need their model: a pymc.Model, BridgeStan's StanModel, or a NumPyro model with "
-                "its data (functools.partial(model, **data))"
+                "its data (functools.partial(model, **data)); or gradients that the sampler stored, as nutpie does "
+                "with store_gradient=True and store_unconstrained=True"
             )
-        points, slopes = _from_model(samples, scores, model)
+        points, slopes = own or _from_model(samples, scores, model)
         leading = points.ndim - 1
         if found := divergences(samples):
             notes.append(f"{found[0]} of {found[1]} transitions diverged: the draws may miss a part of the posterior")
@@ -182,7 +239,7 @@ def _blocks(sites: Mapping[str, Any], scores: Any, leading: int) -> tuple[np.nda
         if len(axes[key]) < leading:
             wanted = "(chains, draws, ...)" if leading == 2 else "(m, ...)"
             raise UserError(f"samples: {key!r} has shape {shape}; it must be {wanted}")
-        columns.append([array.reshape(*axes[key], -1) for array in both])
+        columns.append([array.reshape(*axes[key], int(np.prod(shape[leading:]))) for array in both])
     if len(set(axes.values())) > 1:
         raise UserError(f"samples: sites have different numbers of draws: {axes}")
     points, slopes = (np.concatenate(of, axis=-1) for of in zip(*columns, strict=True))

@@ -15,7 +15,9 @@ from lowvar.integrals.regression import regress, regress_long_run
 OBJECTIVES = ("least_squares", "mcmc")
 
 
-def zero_variance(order: int = 2, objective: str = "least_squares", lags: int | None = None) -> Integrator:
+def zero_variance(
+    order: int = 2, objective: str = "least_squares", lags: int | None = None, diagonal: bool = False
+) -> Integrator:
     """``beta_t`` of ``f_t = beta_t + sum_i theta_i (Lap phi_i + grad phi_i . l_t)``, ``phi_i`` monomials; task by task.
 
     Exact for polynomials of degree ``order`` under a normal target, and more generally for what the features span.
@@ -28,6 +30,7 @@ def zero_variance(order: int = 2, objective: str = "least_squares", lags: int | 
     Args:
         order: of the monomials, 1 or more: ``C(d + order, order) - 1`` coefficients for each task.
         objective: ``least_squares``, or ``mcmc``: Appendix A.1 with autocovariances down-weighted and cut off.
+        diagonal: powers of single coordinates alone, ``d order`` coefficients: for many dimensions.
         lags: the last autocovariance of ``mcmc``; ``4 (m / 100)^(2/9)`` if not given, fewer with many coefficients.
 
     Returns:
@@ -39,17 +42,20 @@ def zero_variance(order: int = 2, objective: str = "least_squares", lags: int | 
     References:
         Assaraf and Caffarel, "Zero-variance principle for Monte Carlo algorithms", 1999; Mira, Solgi and Imparato,
         "Zero variance Markov chain Monte Carlo for Bayesian estimators", 2013; Sun, Barp and Briol, Appendices A.1
-        and C.2; Newey and West, "Automatic lag selection in covariance matrix estimation", 1994.
+        and C.2; South, Oates, Mira and Drovandi, "Regularised zero-variance control variates for high-dimensional
+        variance reduction", 2023; Newey and West, "Automatic lag selection in covariance matrix estimation", 1994.
     """
     whole("order", order, 1)
     check_known("objective", objective, OBJECTIVES, where="zero_variance")
+    if not isinstance(diagonal, bool):
+        raise UserError(f"diagonal {diagonal!r} of zero_variance: it must be True or False")
     if lags is not None and (objective != "mcmc" or not isinstance(lags, int) or lags < 1):
         raise UserError(f"lags {lags} of zero_variance: a whole number, 1 or more, for the objective 'mcmc' alone")
 
     def integrate(samples: Samples, seeds: np.ndarray) -> Integrals:
         for t, m in enumerate(samples.sizes):
-            _check_size(t, m, samples.dim, order, lags)
-        exponents = monomials(samples.dim, order)
+            _check_size(t, m, samples.dim, order, lags, diagonal)
+        exponents = monomials(samples.dim, order, diagonal)
         unknowns = len(exponents) + 1
         shape = samples.repetitions, samples.tasks
         value, error, half, effective = (np.empty(shape) for _ in range(4))
@@ -87,7 +93,7 @@ def zero_variance(order: int = 2, objective: str = "least_squares", lags: int | 
         return Integrals(value, error, condition, flags, {"effective": effective}, fitted, half_width=half)
 
     def features(points: np.ndarray) -> PolynomialFeatures:
-        return PolynomialFeatures.of_units(monomials(points.shape[2], order), points)
+        return PolynomialFeatures.of_units(monomials(points.shape[2], order, diagonal), points)
 
     properties = IntegralProperties(fewest=order + 2)
     return Integrator("zero_variance", properties, integrate, features if objective == "least_squares" else None)
@@ -106,12 +112,12 @@ def _blocks(samples: Samples) -> Iterator[tuple[list[int], np.ndarray, np.ndarra
         yield tasks, points, scores, values[:, :, None]
 
 
-def _check_size(t: int, m: int, dim: int, order: int, lags: int | None) -> None:
+def _check_size(t: int, m: int, dim: int, order: int, lags: int | None, diagonal: bool) -> None:
     """Refuses tasks with too few points, and says what would do."""
-    unknowns = math.comb(dim + order, dim)
+    unknowns = coefficients(dim, order, diagonal)
     if m <= unknowns:
         fitting = 0
-        while m >= 2 * math.comb(dim + fitting + 1, dim):  # as many as are not warned of
+        while m >= 2 * coefficients(dim, fitting + 1, diagonal):  # as many as are not warned of
             fitting += 1
         advice = f"order {fitting} would do" if fitting else f"{unknowns + 1} would do, or another method"
         raise TooFewPoints(
@@ -121,12 +127,24 @@ def _check_size(t: int, m: int, dim: int, order: int, lags: int | None) -> None:
         raise UserError(f"lags {lags} of zero_variance: at most {m // 2}, half of the points of task {t}")
 
 
-def monomials(dim: int, order: int) -> np.ndarray:
+def coefficients(dim: int, order: int, diagonal: bool = False) -> int:
+    """The number of ``monomials``, and a constant."""
+    return 1 + dim * order if diagonal else math.comb(dim + order, dim)
+
+
+def monomials(dim: int, order: int, diagonal: bool = False) -> np.ndarray:
     """Exponents of all monomials of degree 1 to ``order`` in ``dim`` variables, ``(p, d)``, by degree.
+
+    Args:
+        dim: how many variables.
+        order: the highest degree.
+        diagonal: powers of single variables alone.
 
     >>> monomials(2, 2).tolist()
     [[1, 0], [0, 1], [2, 0], [1, 1], [0, 2]]
     """
+    if diagonal:
+        return np.concatenate([degree * np.eye(dim, dtype=int) for degree in range(1, order + 1)])
     rows = [
         [chosen.count(r) for r in range(dim)]
         for degree in range(1, order + 1)
