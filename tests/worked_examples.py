@@ -127,9 +127,10 @@ def growth():
         (0, 1),
         ((np.zeros(1), np.ones(1)), (np.zeros(1), np.full(1, 2.0))),
         lambda t, points: np.cos(points[:, 0]) if t == 0 else points[:, 0] ** 2 / 4,
-        lambda effort: Truth(np.array([np.exp(-0.5), 1.0]), np.zeros(2), "in closed form"),
+        lambda effort: Truth(
+            np.array([np.exp(-0.5), 1.0]), np.zeros(2), "in closed form", {"both": (np.exp(-0.5) + 1.0, 0.0)}
+        ),
         derived={"both": lambda values: values.sum(1)},
-        derived_truth={"both": (np.exp(-0.5) + 1.0, 0.0, "in closed form")},
         about={"ladder": np.array([0.0, 1.0]), "series": ("hare", "lynx"), "times": times, "solve": solve,
                "observations": solve(np.ones((1, 1)), times)[0], "task_times": np.array([1.0, 1.5])},
     )  # fmt: skip

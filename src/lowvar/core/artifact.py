@@ -155,6 +155,28 @@ def _of_bytes(content: bytes, mark: Mapping[str, Any]) -> str:
     return hashlib.sha256(_text(mark).encode() + content).hexdigest()
 
 
+def read_stamp(path: str | Path) -> dict[str, Any]:
+    """The ``spec`` and ``inputs`` in the stamp of a parquet, npz or ``provenance.json`` file.
+
+    Raises:
+        UserError: the file has no stamp.
+    """
+    path = Path(path)
+    try:
+        if path.suffix == ".parquet":
+            import pyarrow.parquet as pq
+
+            with path.open("rb") as stream:
+                mark = json.loads((pq.read_schema(stream).metadata or {})[b"lowvar"])
+        elif path.suffix == ".npz":
+            mark = json.loads(str(npz.read(path)["__lowvar__"]))
+        else:
+            mark = json.loads(path.read_text(encoding="utf-8"))["stamp"]
+        return {key: mark[key] for key in ("spec", "inputs")}
+    except Exception as error:  # Arrow raises a dozen kinds of errors for invalid bytes
+        raise UserError(f"{path}: it has no stamp of lowvar, or is damaged") from error
+
+
 def read_checkpoint(path: Path, mark: Mapping[str, Any] | None) -> dict[str, np.ndarray] | None:
     """The arrays of a checkpoint written by ``write_arrays`` with the stamp ``mark``.
 
