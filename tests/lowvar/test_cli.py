@@ -194,6 +194,7 @@ def test_a_command_of_the_laboratory_names_the_extra_that_it_needs(bare, words):
     assert "pip install 'lowvar[workflow]'" in done.stderr
 
 
+@pytest.mark.long
 def test_the_librarys_commands_need_its_dependencies_alone(bare, tmp_path):
     whole = bare("list")
     assert whole.returncode == 0, whole.stderr

@@ -53,6 +53,7 @@ def test_example_lies_between_naive_and_cv(place, capsys):
     assert variance.loc["damped", "monte_carlo"] < 0.5 * variance.loc["naive", "monte_carlo"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("place", ["search"], indirect=True)
 def test_example_of_a_search_costs_some_percent(place, capsys):
     """The page's last block of code reads the tables: all arrive, and the example not much later than its model."""

@@ -46,6 +46,7 @@ sys.exit(1)
 """
 
 
+@pytest.mark.long
 def test_other_processors_are_one_line_each_and_limit_every_library(repository, tmp_path):
     import numpy._core._multiarray_umath as umath
 

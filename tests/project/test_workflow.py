@@ -85,12 +85,14 @@ def test_the_quickstart_plans_every_job(copy):
     assert plan(copy, "--config", "experiments=quickstart") == jobs
 
 
+@pytest.mark.long
 def test_the_quickstart_plans_searches_and_integrals_too(planned):
     assert (planned["run"], planned["quickstart_search_tables"]) == (10 + 4 + 5 + 3, 1)
     assert (planned["claims"], planned["no_claims"]) == (3, 1)  # a page of the report where there are claims
     assert (planned["sample"], planned["quickstart_integrals_tables"], planned["quickstart_mlmc_tables"]) == (1, 1, 1)
 
 
+@pytest.mark.long
 def test_the_experiments_of_a_paper_are_targets(copy):
     from lowvar_studies.jobs.load import FAMILIES, load_experiment
 
@@ -136,6 +138,7 @@ def test_a_slip_is_one_message_and_no_run(copy, given, name):
     assert "Job stats" not in said
 
 
+@pytest.mark.long
 def test_it_plans_the_same_from_any_folder(copy, planned, tmp_path):
     """With the root's Snakefile from afar, and with workflow/Snakefile, where the default rule has another name."""
     assert plan(tmp_path, "-s", str(copy / "Snakefile")) == planned
@@ -227,6 +230,7 @@ def test_a_failed_job_shows_the_one_line_of_its_command(built):
 HOSTILE = "my $(touch made) `touch made` data; touch made"
 
 
+@pytest.mark.long
 def test_a_folder_with_any_name(copy):
     made = Path(HOSTILE, "prepared", "quickstart.sha256")
     words = ["--cores", "1", "data", "--config", f"data={HOSTILE}", "results=my results", "experiments=quickstart"]

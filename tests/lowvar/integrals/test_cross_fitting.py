@@ -20,6 +20,7 @@ def samples(x, values, chain=False):
     return Samples((x,), (-x,), (values,), shared=True, chain=chain)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "options"), [("zero_variance", {"order": 1}), ("control_functional", {"lengthscale": 1.0, "nugget": 1e-4})]
 )

@@ -45,6 +45,7 @@ print("torch" in sys.modules)
 """
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_everything_runs_without_torch(tmp_path):
     done = subprocess.run([sys.executable, "-c", WORK, tmp_path / "mine.npz"], capture_output=True, text=True)

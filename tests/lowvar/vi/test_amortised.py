@@ -61,6 +61,7 @@ def fit():
     return fitted(lowvar.Amortised(linear, START), batch_size=20, num_steps=2000, step_size=0.03, schedule=schedule)
 
 
+@pytest.mark.long
 def test_reaches_the_best_factorised_gaussian(fit):
     """A linear encoder can represent it."""
     mean, sd = exact()

@@ -56,6 +56,7 @@ def test_fit_finds_the_posterior(example, data, fitted):
 SHORT = {"num_steps": 24, "khat_samples": 0, "elbo_samples": 20, "progress": False}
 
 
+@pytest.mark.long
 def test_the_seed_decides_and_data_may_be_of_pandas(example, data):
     pandas = pytest.importorskip("pandas")
     frame = {"x": pandas.DataFrame(np.asarray(data["x"])), "counts": pandas.Series(np.asarray(data["counts"]))}
@@ -67,6 +68,7 @@ def test_the_seed_decides_and_data_may_be_of_pandas(example, data):
     assert (one != other).any()
 
 
+@pytest.mark.long
 def test_a_batch_of_all_rows_has_no_subsampling_noise(example, data, fitted):
     numbers = {"batch_size": np.int64(600), "num_particles": np.int64(1), "seed": np.int32(1)}
     found = lowvar.decompose(example.model, data, fitted, estimators="naive", replicates=4, columns=2, progress=False,
@@ -90,6 +92,7 @@ def test_a_fit_has_auto_normals_parameters_and_prints_as_one_line(fitted):
     assert str(fitted).startswith(f"{fitted!r}\nestimator joint_adaptive, batches of 50 out of 600 rows, adam")
 
 
+@pytest.mark.long
 def test_noise_and_numbers_of_numpy_reach_the_run(example, data):
     def params(**options):
         return lowvar.fit(example.model, data, estimator="naive", **SHORT | options).params["w_auto_loc"]
@@ -102,6 +105,7 @@ def test_noise_and_numbers_of_numpy_reach_the_run(example, data):
     assert (python != params(step_size=step, noise="rqmc", **whole)).any()
 
 
+@pytest.mark.long
 def test_decompose_takes_labels_and_options(example, data, fitted, tmp_path):
     """A table that is not yet in use, as an option says, leaves the naive gradient; labels name the rows."""
     found = lowvar.decompose(

@@ -141,6 +141,7 @@ def test_table_and_shares():
     assert (table["variance"] < table["high"]).all()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_rounding_error_is_no_variance(dtype):
     """At the exact posterior `stl` has none: what is left differs from processor to processor."""

@@ -43,6 +43,7 @@ def far(problem):
     return {site for site, where in problem.sites.items() if np.abs(problem.start["mu"][where]).max() > 1.0}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("model", "expected"), [(factors, {"u", "v"}), (scaled_effects, set())])
 def test_sites_at_a_saddle_point_start_far_and_others_near(model, expected):
     assert far(from_numpyro(model, {"y": Y}, key=KEY)) == expected

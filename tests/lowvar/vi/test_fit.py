@@ -55,6 +55,7 @@ def test_the_number_of_steps_is_exact(steps, rows, size):
     assert int(jax.tree.leaves(state.optimizer)[0].ravel()[0]) == steps // whole * whole  # Adam's count
 
 
+@pytest.mark.long
 def test_init_by_strategy_values_and_fit():
     median, other = (
         from_numpyro(regression, DATA, init=init_to_median(num_samples=5), key=jax.random.key(seed)).start["mu"]
@@ -109,6 +110,7 @@ def correlated(rho):
     return model, {"y": np.random.default_rng(10).normal(size=(100, 2))}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("rho", "low", "high"), [(0.98, 0.7, 1.2), (0.0, -2.0, 0.5)])
 def test_khat_flags_a_correlated_posterior_alone(rho, low, high):
     model, data = correlated(rho)
@@ -143,6 +145,7 @@ def test_a_fit_that_is_too_short_says_so():
     assert "cannot be told" in str(fitted(num_steps=1, step_size=0.1))
 
 
+@pytest.mark.long
 def test_convergence_of_half_an_epoch_is_seen():
     short = fitted(num_steps=25, batch_size=4, step_size=0.05, elbo_samples=300)
     assert short.run.method.estimator == "naive"  # nothing could be remembered

@@ -91,6 +91,7 @@ def test_a_file_fits_its_model_and_its_data_only(short, tmp_path):
         lowvar.load(path, regression, DATA)
 
 
+@pytest.mark.long
 def test_a_users_own_objects_are_given_again(tmp_path):
     """The file holds no code: neither an optimizer of optax nor an estimator's function."""
     adam = optax.adam(optax.exponential_decay(0.05, 50, 0.5))
@@ -114,6 +115,7 @@ def test_init_names_the_sites_that_a_fit_of_another_model_lacks(short):
         fitted(wider, init=short, estimator="naive", num_steps=1)
 
 
+@pytest.mark.long
 def test_pickles(short):
     """With a function of a module, and with a local one; copies too."""
     assert_equal(pickle.loads(pickle.dumps(short)), short)

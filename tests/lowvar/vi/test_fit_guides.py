@@ -70,6 +70,7 @@ def test_it_is_the_posterior(fits, guide):
     assert params["shift"].shape == ()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("guide", ["full_rank", "low_rank"])
 def test_numpyros_guide_has_the_same_draws(fits, guide):
     found = fits(guide)

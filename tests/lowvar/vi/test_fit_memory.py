@@ -74,6 +74,7 @@ def test_the_variance_is_that_of_the_next_step(fit, own):
     assert float(draws.var(0).sum()) == pytest.approx(total(own, "mu").loc["joint", "variance"], rel=0.15)
 
 
+@pytest.mark.long
 def test_without_params_it_is_at_the_fit_with_these_settings(fit):
     """Its estimator's average still contains the way to the optimum, so the last iterate is the result."""
     given = lowvar.decompose(moving, FAR, fit, estimators=("naive", "joint"), **DESIGN)
@@ -150,6 +151,7 @@ def test_a_memory_that_adds_noise_is_said_first():
     assert str(found).startswith("Careful: the memory of `joint`")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("estimator", ["joint", "joint_adaptive"])
 def test_decompose_of_a_fit_that_completed_no_epoch(estimator):
     """Its memory is that of the start, which the fit itself computes only as its first epoch begins."""

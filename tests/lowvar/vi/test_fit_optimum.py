@@ -97,6 +97,7 @@ def test_correlations_that_make_a_mean_field_guide_too_narrow_are_told(slope, to
     assert any("deviation of w is" in note or "k-hat" in note for note in fit.notes) == told
 
 
+@pytest.mark.long
 def test_standard_deviations_that_have_not_converged_are_told(data):
     """Those of a fit to half of the rows are 1.4 times as large, which k-hat does not see."""
     half = lowvar.fit(linear, {name: of[: N // 2] for name, of in data.items()}, num_steps=1500, **SETTINGS)
@@ -141,6 +142,7 @@ def test_weights_that_hardly_vary_cast_no_doubt():
     assert not fit.notes
 
 
+@pytest.mark.long
 def test_where_iterates_are_averaged(data):
     def averaged(**settings):
         return lowvar.fit(linear, data, num_steps=20, khat_samples=0, **SETTINGS | settings).run.solver.average

@@ -77,6 +77,7 @@ def test_an_index_out_of_range_is_refused(name):
         problem_of(mean, **data)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", RIGHT)
 def test_an_index_that_is_meant_is_not(name):
     mean, data = RIGHT[name]

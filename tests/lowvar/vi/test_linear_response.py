@@ -108,6 +108,7 @@ def test_of_a_posterior_that_is_not_normal(skewed):
     assert square["sd"] > 0
 
 
+@pytest.mark.long
 def test_standard_errors_are_as_large_as_the_errors():
     """Over seeds of fits and of the draws of the response; the best guide's own values are those of many draws."""
     data, found = of_two(), []
@@ -123,6 +124,7 @@ def test_standard_errors_are_as_large_as_the_errors():
     assert more["sd_se"].iloc[0] < sd_se[:, 0].min() / 2
 
 
+@pytest.mark.long
 def test_many_coordinates_by_conjugate_gradients():
     d = 600
     data = lines(200, d, 1.0, correlation=0.05)
@@ -177,6 +179,7 @@ def test_resampled_draws_have_the_posterior_s_moments():
     assert fit.sample(7).khat is None
 
 
+@pytest.mark.long
 def test_the_fit_with_linear_response_is_kept(skewed, tmp_path):
     wide = skewed.with_linear_response()
     found, expected = np.cov(np.log(wide.sample(20_000)["b"]), wide.sample(20_000)["a"]), exact(of_two())[1]

@@ -137,6 +137,7 @@ def descent(p):
     return q, draw, solver, jax.jit(solver.init)(start_of(p))
 
 
+@pytest.mark.long
 def test_rows_and_their_moments_change_at_visits_only():
     q, draw, solver, state = descent(problem_of(7))
     noise = jax.jit(draw.epoch)(jax.random.key(3))
@@ -279,6 +280,7 @@ def fit():
     return quiet(data=data, batch_size=5, num_steps=60, estimator="cv")
 
 
+@pytest.mark.long
 def test_samples_and_predictions_are_of_the_same_rows(fit):
     """Predictions of other rows are refused in one sentence."""
     from numpyro.infer import Predictive

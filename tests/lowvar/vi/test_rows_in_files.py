@@ -149,6 +149,7 @@ def test_parquet_and_memory_mapped_rows_give_the_same_fit(mapped, tmp_path):
     assert readers() <= before
 
 
+@pytest.mark.long
 def test_the_fit_says_how_rows_are_shuffled_and_where_its_elbo_is_from(mapped, monkeypatch):
     monkeypatch.setattr(numpyro_streamed, "_SAMPLE", 200)
     with pytest.warns(UserWarning, match="shuffled in blocks"):
@@ -186,6 +187,7 @@ def whole(x, y):
 _W = dist.Normal(0, 1).expand([2]).to_event(1)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("model", "options", "name"),
     [

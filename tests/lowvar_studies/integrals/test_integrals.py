@@ -161,6 +161,7 @@ def test_the_thermodynamic_sum_is_exact_for_cubic_means():
     np.testing.assert_allclose(log_evidence(np.concatenate([mean, square], 1)), [0.25, 0], atol=1e-14)
 
 
+@pytest.mark.long
 def test_the_evidence_of_the_published_observations(tmp_path):
     data = load(prepare("van_der_pol", "none", raw=tmp_path, out=tmp_path / "a.npz"))
     once = catalogue.build("van_der_pol", data)

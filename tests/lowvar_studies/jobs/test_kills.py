@@ -70,6 +70,7 @@ def place(tmp_path_factory):
     return folder
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_checkpoint_in_a_folder_that_outlives_the_results(place, tmp_path):
     """As on a machine whose disk is lost with it: the run goes on elsewhere, from the checkpoint alone."""

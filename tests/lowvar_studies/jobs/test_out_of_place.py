@@ -64,6 +64,7 @@ def said_of(study):
         return str(error)
 
 
+@pytest.mark.long
 def test_any_file_in_the_place_of_any_other(study):
     """Tables of one experiment, a wall time in place of a trace, a job's file in that of another with equal settings."""
     tried = 0

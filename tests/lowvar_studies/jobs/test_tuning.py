@@ -141,6 +141,7 @@ def test_what_is_tuned_can_be_narrowed_or_left_on_a_problem(tmp_path):
 # --- the search
 
 
+@pytest.mark.long
 def test_a_study_has_a_row_for_each_trial(place, whole):
     study = artifact.read_table(whole["falling"])
     assert whole["falling"] == place.results / "runs/bc/falling-jax/tuning/study.parquet"

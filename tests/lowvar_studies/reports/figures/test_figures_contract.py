@@ -47,6 +47,7 @@ def test_every_figure_of_a_family_is_tested():
     assert set(synthetic.TABLES) == set(drawn.FIGURES)
 
 
+@pytest.mark.long
 def test_drawn_from_the_saved_rows_the_picture_is_the_same(pictured, tmp_path, monkeypatch):
     """To the byte: a figure draws the rows that it saves and nothing else, the same every time."""
     figure, table, _, first = pictured
@@ -117,6 +118,7 @@ def test_missing_columns_empty_tables_and_unknown_options_are_the_users_error():
         SHARES.rows(table, colour="red")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("family", "name"), drawn.FIGURES)
 @pytest.mark.filterwarnings("ignore:.*empty slice", "ignore:.*All-NaN")
 def test_a_table_of_nan_is_an_empty_panel_that_says_why(family, name):
@@ -153,6 +155,7 @@ def test_the_first_backend_of_a_method_is_drawn():
     assert list(rows.one_backend(table)["backend"]) == ["jax", "torch"]
 
 
+@pytest.mark.long
 def test_same_bytes_in_another_process_and_style_and_nothing_is_imported_before_it_is_drawn(tmp_path):
     table = synthetic.decomposition(("sonar",), ("naive", "joint"), (0, 64))
     paths = SHARES.picture(table, tmp_path / "a.b")
