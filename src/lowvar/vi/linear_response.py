@@ -97,27 +97,13 @@ def response(
 
 def _of(curvature: "Curvature", values, names, error: float) -> Response:
     """The response for as many draws as the error asks for, or the work allows."""
-    for draws in _DRAWS:
-        found = curvature.respond(values, names, draws)
+    found = curvature.respond(values, names, _DRAWS[0])
+    for draws in _DRAWS[1:]:
         enough = (found.sd_se <= error * np.sqrt(np.diag(found.covariance))).all()
-        if enough or 4 * draws * curvature.work > _WORK:
+        if enough or draws * curvature.work > _WORK:
             break
-    return found  # pyright: ignore[reportPossiblyUnbound]
-
-
-def of_coordinates(fit, error: float, seed: int) -> np.ndarray:
-    """The covariance of the coordinates with noise, in the unconstrained space: a matrix with a Cholesky factor.
-
-    Raises:
-        UserError: see ``response``; or too many coordinates.
-    """
-    curvature = Curvature(fit, seed)
-    free = np.flatnonzero(curvature.objective.free)
-    if not curvature.dense:
-        raise UserError(f"{fit.problem.name}: linear response of all coordinates takes at most {_DENSE // 2} of them")
-    names = [f"coordinate {i} of the unconstrained space" for i in free]
-    index = fit.problem.backend.asarray(free.astype(np.int32))
-    return _of(curvature, lambda z: z[index], names, error).covariance
+        found = curvature.respond(values, names, draws)
+    return found
 
 
 def _products(problem) -> Callable:
@@ -181,6 +167,7 @@ class Curvature:
         """
         dim, (S, count) = self.problem.dim, (len(eps), self.problem.dim if directions is None else len(directions))
         spread = np.where(self.objective.free, np.exp(self.log_sigma), 0.0) * eps  # dz / d log sigma
+        by_scale = np.zeros((count, dim))
         if directions is None:
             along = np.broadcast_to(np.eye(dim), (S, dim, dim))
         else:
@@ -195,10 +182,9 @@ class Curvature:
                 gradient[where[0]], hvp[where] = self._energy(self.mu + spread[where[0]], along[where])
         mean = self._in_units(gradient.mean(0), (gradient * spread).mean(0))
         if directions is None:
-            by_mu, by_scale = hvp, spread[:, :, None] * hvp
-            corner = np.diag((gradient * spread).mean(0))
-            upper = self._in_units(by_mu.mean(0), (by_mu * spread[:, None]).mean(0))
-            lower = self._in_units(by_scale.mean(0), (by_scale * spread[:, None]).mean(0) + corner)
+            scaled, corner = spread[:, :, None] * hvp, np.diag((gradient * spread).mean(0))
+            upper = self._in_units(hvp.mean(0), (hvp * spread[:, None]).mean(0))
+            lower = self._in_units(scaled.mean(0), (scaled * spread[:, None]).mean(0) + corner)
             return mean, (np.concatenate([upper, lower]) * self.unit[:, None])[self.here]
         corner = (gradient * spread).mean(0) * by_scale
         return mean, self._in_units(hvp.mean(0), (hvp * spread[:, None]).mean(0) + corner)
