@@ -106,6 +106,21 @@ def _of(curvature: "Curvature", values, names, error: float) -> Response:
     return found
 
 
+def of_coordinates(fit, error: float, seed: int) -> np.ndarray:
+    """The covariance of the coordinates with noise, in the unconstrained space: a matrix with a Cholesky factor.
+
+    Raises:
+        UserError: see ``response``; or too many coordinates.
+    """
+    curvature = Curvature(fit, seed)
+    free = np.flatnonzero(curvature.objective.free)
+    if not curvature.dense:
+        raise UserError(f"{fit.problem.name}: linear response of all coordinates takes at most {_DENSE // 2} of them")
+    names = [f"coordinate {i} of the unconstrained space" for i in free]
+    index = fit.problem.backend.asarray(free.astype(np.int32))
+    return _of(curvature, lambda z: z[index], names, error).covariance
+
+
 def _products(problem) -> Callable:
     """``(z (S, dim), directions (S, K, dim), index, weight, share) -> ((S, dim), (S, K, dim))``.
 
