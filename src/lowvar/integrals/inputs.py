@@ -31,7 +31,7 @@ def is_mcmc(given: Any) -> bool:
 
 def is_dataset(given: Any) -> bool:
     """Whether ``given`` is ArviZ's ``DataTree`` or ``InferenceData``, or an xarray ``Dataset``."""
-    return hasattr(given, "data_vars") or callable(getattr(given, "groups", None))
+    return (hasattr(given, "data_vars") and not is_pymc(given)) or callable(getattr(given, "groups", None))
 
 
 def is_stan(model: Any) -> bool:

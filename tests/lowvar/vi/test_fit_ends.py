@@ -119,7 +119,9 @@ def test_the_summary_is_that_of_arviz_which_takes_the_draws(short):
     mine = short.summary()
     theirs = arviz.summary(short.to_arviz(4000), kind="stats", round_to="none")
     assert mine.index.tolist() == theirs.index.tolist() == ["bias", "scale", "w[0]", "w[1]"]
-    assert mine.columns.tolist() == ["mean", "sd", "hdi_3%", "hdi_97%", "mcse_mean", "mcse_sd", "opt_mean", "opt_sd"]
+    assert mine.columns.tolist() == [
+        "mean", "sd", "hdi_3%", "hdi_97%", "mcse_mean", "mcse_sd", "opt_mean", "opt_sd", "lr_sd", "lr_sd_se",
+    ]  # fmt: skip
     np.testing.assert_allclose(mine[theirs.columns], theirs, rtol=1e-9)
     by_chains = arviz.summary(short.to_arviz(4000), kind="diagnostics", round_to="none")
     np.testing.assert_allclose(mine["mcse_mean"], by_chains["mcse_mean"], rtol=0.2)
