@@ -64,16 +64,23 @@ _COSTLY = "each draw is a pass over all rows; set khat_samples to compute it"
 
 
 class Draws(dict):
-    """Draws by site, ``{site: (S, ...)}``.
+    """Resampled draws by site, ``{site: (S, ...)}``: a dict, also as a tree of JAX.
 
     Attributes:
-        khat: of the importance weights that they were resampled by; None without.
-        effective: the effective number of the draws that were weighted; None without.
+        khat: of the importance weights.
+        effective: the effective number of the draws that were weighted.
     """
 
-    def __init__(self, sites: Mapping[str, np.ndarray], khat: float | None = None, effective: float | None = None):
+    def __init__(self, sites: Mapping[str, np.ndarray], khat: float | None, effective: float | None):
         super().__init__(sites)
         self.khat, self.effective = khat, effective
+
+
+jax.tree_util.register_pytree_node(
+    Draws,
+    lambda draws: (tuple(draws.values()), (tuple(draws), draws.khat, draws.effective)),
+    lambda about, leaves: Draws(dict(zip(about[0], leaves, strict=True)), *about[1:]),
+)
 
 
 @dataclass(frozen=True, repr=False)
@@ -167,7 +174,7 @@ class Fit:
         """
         return self.problem.auto_guide(self.guide_params)
 
-    def sample(self, num_samples: int = 1000, seed: int = 0, *, importance: bool = False) -> "Draws":
+    def sample(self, num_samples: int = 1000, seed: int = 0, *, importance: bool = False) -> dict[str, np.ndarray]:
         """Draws from the fitted guide, in constrained space: ``{site: (num_samples, ...)}``.
 
         Observed sites and those that follow from the data are not included; use ``Predictive`` for those.
@@ -177,12 +184,13 @@ class Fit:
             num_samples: number of draws.
             seed: their seed.
             importance: whether the draws are resampled towards the posterior, by Pareto-smoothed importance weights of
-                four times as many (at least 2000): each takes a pass over all rows. The result then has ``khat`` and
-                ``effective``, the effective number of the draws that were weighted. A guide that is too narrow, as the
-                mean-field one where coordinates are correlated, gives poor weights: see ``with_linear_response``.
+                four times as many (at least 2000): each takes a pass over all rows. The result then is a ``Draws``, a
+                dict with ``khat`` and ``effective``, the effective number of the draws that were weighted. A guide that
+                is too narrow, as the mean-field one where coordinates are correlated, gives poor weights: see
+                ``with_linear_response``.
 
         Raises:
-            UserError: with ``importance``, k-hat is above its limit.
+            UserError: with ``importance``, k-hat is above its limit, and the weights are not nearly equal.
 
         References:
             Vehtari, Simpson, Gelman, Yao and Gabry, "Pareto smoothed importance sampling", 2024.
@@ -208,7 +216,8 @@ class Fit:
             chosen = np.searchsorted(np.cumsum(shares), places).clip(max=drawn - 1)  # systematic
             eps = numpy_generator(named_key(seed, "order")).permutation(eps[chosen])
         transform = backend.vmap(lambda eps: problem.guide.transform(params, eps))
-        return Draws(problem.draws(transform(backend.asarray(eps))), found, effective)
+        draws = problem.draws(transform(backend.asarray(eps)))
+        return draws if found is None else Draws(draws, found, effective)
 
     def with_linear_response(self, *, error: float = 0.01, seed: int = 0) -> "Fit":
         """The fit with a full-rank guide of the same means, whose covariance is that of linear response.
@@ -372,24 +381,26 @@ class Fit:
         """
         num_samples = whole("num_samples", num_samples, 2)
         draws = self.sample(num_samples, seed)
-        return table_of(draws, var_names, hdi_prob, kind, self.problem.sites, self.optimum, self._standard_deviations)
+        named = self._standard_deviations(self._chosen(var_names, "summary"))
+        return table_of(draws, var_names, hdi_prob, kind, self.problem.sites, self.optimum, named)
 
-    @cached_property
-    def _standard_deviations(self) -> dict[str, tuple[float, float]]:
+    def _standard_deviations(self, chosen) -> dict[str, tuple[float, float]]:
         """Standard deviations by linear response and their standard errors, by label; of few enough parameters."""
         try:
-            names, found = linear_response.response(self, lambda sites: sites, 0.01, 0, costly=False)
+            names, found = linear_response.response(self, chosen, 0.01, 0, costly=False)
         except UserError:
             return {}
-        return dict(zip(names, zip(np.sqrt(np.diag(found.covariance)), found.sd_se, strict=True), strict=True))
+        return dict(zip(names, zip(found.sd, found.sd_se, strict=True), strict=True))
 
     def covariance(self, var_names: str | Iterable[str] | None = None, *, error: float = 0.01, seed: int = 0):
         """The covariance of the latent variables by linear response, in constrained space.
 
         The standard deviations of a mean-field guide are those of a coordinate given all others: too small where
         coordinates are correlated. Linear response asks how the means would move if the posterior were tilted, and
-        takes the covariance from there. It is exact for a normal posterior. It cannot mend a wrong mean, and it
-        describes the posterior near the guide: of two modes the one that the guide is at.
+        takes the covariance of the unconstrained coordinates from there. It is exact for a normal posterior. Moments
+        of sites are those under the normal distribution with this covariance. It cannot mend a wrong mean, and it
+        describes the posterior near the guide: of two modes the one that the guide is at. ``numpyro.param`` sites are
+        held at their values.
 
         Args:
             var_names: sites, one name or several; all if not given.
@@ -408,7 +419,7 @@ class Fit:
         """
         import pandas as pd
 
-        names, found = linear_response.response(self, self._chosen(var_names), error, seed)
+        names, found = linear_response.response(self, self._chosen(var_names, "covariance"), error, seed, joint=True)
         return pd.DataFrame(found.covariance, index=names, columns=names)
 
     def mean_and_sd(self, function: Callable[[dict[str, Any]], Any], *, error: float = 0.01, seed: int = 0):
@@ -416,13 +427,14 @@ class Fit:
 
         Args:
             function: of ``{site: value}``, the sites in constrained space as arrays of JAX (tensors for a
-                ``TorchModel``); it returns an array, or a dict of arrays by name. It is differentiated.
+                ``TorchModel``); it returns an array, or a dict of arrays by name. Above 512 coordinates it is
+                differentiated, and must be nearly linear.
             error: see ``covariance``.
             seed: see there.
 
         Returns:
-            pandas, a row for each entry, columns ``mean``, over the guide; ``sd`` by linear response; their standard
-            errors ``mean_se``, as that of the best guide's mean, and ``sd_se``; and ``guide_sd``, the guide's own.
+            pandas, a row for each entry, columns ``mean``; ``sd`` by linear response; their standard errors
+            ``mean_se``, with the distance from the best guide, and ``sd_se``; and ``guide_sd``, the guide's own.
 
         Raises:
             UserError: see ``covariance``.
@@ -434,19 +446,20 @@ class Fit:
 
         def named(sites):
             found = function(sites)
-            return found if isinstance(found, Mapping) else {"value": found}
+            return dict(found) if isinstance(found, Mapping) else {"value": found}
 
         names, found = linear_response.response(self, named, error, seed)
-        columns = {"mean": found.mean, "sd": np.sqrt(np.diag(found.covariance)), "mean_se": found.mean_se,
-                   "sd_se": found.sd_se, "guide_sd": found.guide_sd}  # fmt: skip
+        columns = {name: getattr(found, name) for name in ("mean", "sd", "mean_se", "sd_se", "guide_sd")}
         return pd.DataFrame(columns, index=names)
 
-    def _chosen(self, var_names) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    def _chosen(self, var_names, where: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
         """The sites of the given names, all if None."""
         known = self.sample(1)
         names = list(known) if var_names is None else [var_names] if isinstance(var_names, str) else list(var_names)
+        if not names:
+            raise UserError(f"{where}: var_names is empty; name sites, or leave it out for all")
         for name in names:
-            check_known("site", name, known, where="covariance: var_names")
+            check_known("site", name, known, where=f"{where}: var_names")
         return lambda sites: {name: sites[name] for name in names}
 
     def plot(self, stem: str | os.PathLike | None = None):

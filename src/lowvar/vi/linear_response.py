@@ -6,9 +6,11 @@ Tilt the posterior by ``exp(t h(z))``: the best guide of the tilted posterior ha
 
     Cov(f, h) = grad E[f]' H^-1 grad E[h].
 
-Of a normal posterior these are its own covariances, where the guide's standard deviations are those of a coordinate
-given all others. ``H`` is the mean over draws of Hessian-vector products. Groups of draws give the standard errors of
-the standard deviations, and these the number of draws.
+Of the coordinates of a normal posterior these are its own covariances, where the guide's standard deviations are those
+of a coordinate given all others. Moments of other functions are those under the normal distribution with the guide's
+means and this covariance; for single functions in many dimensions, by the formula above, which is right for functions
+that are nearly linear under the guide, and refused for others. ``H`` is the mean over draws of Hessian-vector products.
+Groups of draws give the standard errors of the standard deviations, and these the number of draws.
 
 References:
     Giordano, Broderick and Jordan, "Covariances, robustness, and variational Bayes", 2018, section 3; Giordano, Ingram
@@ -21,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lowvar.core.keys import named_key
-from lowvar.errors import UserError
+from lowvar.errors import UserError, positive, whole
 from lowvar.vi.run.fixed_draws import Objective, drawn
 from lowvar.vi.summary import label
 
@@ -30,6 +32,8 @@ _GROUPS = 16  # of draws, for standard errors
 _DENSE = 1024  # parameters, up to which the Hessian is a matrix
 _FUNCTIONS = 64  # for which equations are solved one by one where it is none
 _AT_ONCE, _TOGETHER = 8, 32  # draws and directions at once
+_PUSHED, _CHUNK = 8192, 512  # draws from the normal distribution, and how many are evaluated at once
+_LINEAR = 0.9  # the least share of a function's variance under the guide that is of the form that a slope sees
 _FLAT = 1e-6  # the smallest eigenvalue of a Hessian, in units of the guide, where about 1 is usual
 _OFF, _ERRORS = 0.25, 3  # the largest distance of a mean from its optimum, in standard deviations, by so many errors
 # draws x rows x coordinates^2, or of rows with variables of their own draws x variables^2: where it costs no more than
@@ -38,28 +42,44 @@ _CHEAP, _WORK = 2**33, 2**36
 
 
 class Response(NamedTuple):
-    """Means over a guide, and their covariances by linear response, of ``K`` functions.
+    """Moments of ``K`` functions by linear response.
 
     Attributes:
-        mean: over the guide, ``(K,)``.
-        covariance: ``(K, K)``.
+        mean: ``(K,)``.
+        sd: standard deviations, ``(K,)``.
+        covariance: ``(K, K)``, if it was asked for.
         guide_sd: standard deviations of the guide, ``(K,)``.
-        mean_se: standard error of ``mean`` as that of the best guide, ``(K,)``: of the draws here and in the fit. Of
-            fixed draws, whose moments are matched, it is a bound.
-        sd_se: standard error of the covariance's standard deviations, ``(K,)``.
-        draws: number of draws.
+        mean_se: standard error of ``mean`` as that of the best guide, ``(K,)``: the distance of the fit from it, and
+            the error of the draws, of which it is a bound where their moments are matched.
+        sd_se: standard error of ``sd``, ``(K,)``, as that by the exact curvature.
     """
 
     mean: np.ndarray
-    covariance: np.ndarray
+    sd: np.ndarray
+    covariance: np.ndarray | None
     guide_sd: np.ndarray
     mean_se: np.ndarray
     sd_se: np.ndarray
-    draws: int
+
+
+class Coordinates(NamedTuple):
+    """Linear response of the coordinates with noise, ``(k, ...)`` each.
+
+    Attributes:
+        covariance: ``(k, k)``.
+        error: relative standard errors of their standard deviations.
+        step: the means minus those of the best guide.
+        step_se: standard errors of ``step``.
+    """
+
+    covariance: np.ndarray
+    error: np.ndarray
+    step: np.ndarray
+    step_se: np.ndarray
 
 
 def response(
-    fit, functions: Callable[[Any], Any], error: float, seed: int, costly: bool = True
+    fit, functions: Callable[[Any], Any], error: float, seed: int, *, costly: bool = True, joint: bool = False
 ) -> tuple[list[str], Response]:  # fmt: skip
     """The response of functions of the latent variables, with the names of their entries.
 
@@ -69,41 +89,37 @@ def response(
         error: the relative standard error of standard deviations from which on draws suffice.
         seed: of the draws.
         costly: whether more work is done than a fit takes.
+        joint: whether covariances are wanted too.
 
     Raises:
-        UserError: another guide, rows in files, too many functions, or a fit that is not at an optimum.
+        UserError: another guide, rows in files, too many functions, functions that are not arrays, or a fit that is not
+            at an optimum.
     """
-    problem, curvature = fit.problem, Curvature(fit, seed)
-    xp, guide = problem.backend.xp, problem.guide
-    point = guide.point({block: problem.backend.asarray(one) for block, one in fit.guide_params.items()})["mu"]
-    names = [
-        name + label(place)
-        for name, value in functions(problem.constrain(point)).items()
-        for place in np.ndindex(tuple(value.shape))
-    ]
-
-    def values(z):
-        return xp.concat([xp.reshape(one, (-1,)) for one in functions(problem.constrain(z)).values()])
-
+    positive("error", error)
+    problem, curvature = fit.problem, Curvature(fit, whole("seed", seed, 0))
+    backend, xp = problem.backend, problem.backend.xp
     if not costly and not (curvature.dense and _DRAWS[0] * curvature.work <= _CHEAP):
         raise UserError(f"{problem.name}: linear response of all entries costs more than a fit")
-    if not curvature.dense and len(names) > _FUNCTIONS:
+    point = backend.asarray(np.asarray(fit.guide_params["mu"], problem.dtype))
+    found = functions(problem.constrain(point))
+    if not found:
+        raise UserError("function: it returned nothing; return an array, or a dict of arrays")
+    if bad := [name for name, value in found.items() if not hasattr(value, "shape") or not hasattr(value, "dtype")]:
+        raise UserError(f"function: its value {bad[0]!r} is a {type(found[bad[0]]).__name__}; it must be an array")
+    names = [name + label(place) for name, value in found.items() for place in np.ndindex(tuple(value.shape))]
+
+    def values(z):
+        whole = functions(problem.constrain(z))
+        return xp.concat([xp.astype(xp.reshape(one, (-1,)), z.dtype) for one in whole.values()])
+
+    if curvature.dense:
+        return names, curvature.pushed(values, coordinates(curvature, error), joint)
+    if len(names) > _FUNCTIONS:
         raise UserError(
             f"{problem.name}: linear response of {len(names)} entries where the guide has {curvature.size} parameters: "
             f"above {_DENSE}, at most {_FUNCTIONS} entries: choose them"
         )
-    return names, _of(curvature, values, names, error)
-
-
-def _of(curvature: "Curvature", values, names, error: float) -> Response:
-    """The response for as many draws as the error asks for, or the work allows."""
-    found = curvature.respond(values, names, _DRAWS[0])
-    for draws in _DRAWS[1:]:
-        enough = (found.sd_se <= error * np.sqrt(np.diag(found.covariance))).all()
-        if enough or draws * curvature.work > _WORK:
-            break
-        found = curvature.respond(values, names, draws)
-    return found
+    return names, curvature.projected(values, names)
 
 
 def of_coordinates(fit, error: float, seed: int) -> np.ndarray:
@@ -112,13 +128,26 @@ def of_coordinates(fit, error: float, seed: int) -> np.ndarray:
     Raises:
         UserError: see ``response``; or too many coordinates.
     """
-    curvature = Curvature(fit, seed)
-    free = np.flatnonzero(curvature.objective.free)
+    positive("error", error)
+    curvature = Curvature(fit, whole("seed", seed, 0))
     if not curvature.dense:
         raise UserError(f"{fit.problem.name}: linear response of all coordinates takes at most {_DENSE // 2} of them")
-    names = [f"coordinate {i} of the unconstrained space" for i in free]
-    index = fit.problem.backend.asarray(free.astype(np.int32))
-    return _of(curvature, lambda z: z[index], names, error).covariance
+    return coordinates(curvature, error).covariance
+
+
+def coordinates(curvature: "Curvature", error: float) -> Coordinates:
+    """The response of the coordinates, for as many draws as the error asks for, or the work allows."""
+    for draws in _DRAWS:
+        last = draws == _DRAWS[-1] or 4 * draws * curvature.work > _WORK
+        try:
+            found = curvature.of_coordinates(draws)
+        except UserError:  # the noise of few draws may do that
+            if last:
+                raise
+            continue
+        if last or found.error.max(initial=0.0) <= error:
+            return found
+    raise AssertionError
 
 
 def _products(problem) -> Callable:
@@ -158,15 +187,19 @@ class Curvature:
     def __init__(self, fit, seed: int):
         problem = fit.problem
         if problem.guide.name != "mean_field":
-            raise UserError(f"{problem.name}: linear response is for the mean-field guide, not {problem.guide.name!r}")
+            raise UserError(
+                f"{problem.name}: linear response is for the mean-field guide; this one, {problem.guide.name!r}, has "
+                "correlations of its own: take them from sample()"
+            )
         if not problem.in_memory:
             raise UserError(f"{problem.name}: linear response needs the rows in memory, and these are in files")
         self.problem, self.fixed, self.seed = problem, fit.fixed, seed
         self.objective = Objective(problem, named_key(seed, "rows of response"))
         free, dim = self.objective.free, problem.dim
         self.mu, self.log_sigma = (np.asarray(fit.guide_params[block], float) for block in ("mu", "log_sigma"))
+        self.free = np.flatnonzero(free)
         self.unit = np.concatenate([np.where(free, np.exp(self.log_sigma), 1.0), np.full(dim, 2**-0.5)])
-        self.here = np.concatenate([np.ones(dim, bool), free])
+        self.here = np.concatenate([free, free])  # point estimates are held, as the guide and k-hat hold them
         self.size = int(self.here.sum())
         self.dense = self.size <= _DENSE
         self.work = problem.rows_of_pass * (1 if problem.local is not None else dim) * dim
@@ -212,53 +245,112 @@ class Curvature:
         directions = np.concatenate(
             [directions, np.zeros((len(directions), max(K - size, 0), self.problem.dim))], axis=1
         )
-        parts = [
-            backend.to_numpy(compiled(z, asarray(directions), *rows, asarray(share)))
-            for rows, share in zip(self.objective.blocks, self.objective.shares, strict=True)
-        ]
+        try:
+            parts = [
+                backend.to_numpy(compiled(z, asarray(directions), *rows, asarray(share)))
+                for rows, share in zip(self.objective.blocks, self.objective.shares, strict=True)
+            ]
+        except (TypeError, NotImplementedError, RuntimeError) as error:  # custom_vjp, operations of PyTorch
+            raise UserError(
+                f"{self.problem.name}: linear response takes second derivatives in forward mode, which the model does "
+                f"not have ({' '.join(str(error).split())[:150]})"
+            ) from error
         gradient, hvp = (np.sum([part[i].astype(float) for part in parts], axis=0) for i in (0, 1))
         return gradient, hvp[:, :size]
 
-    def respond(self, values, names: list[str], draws: int) -> Response:
-        """See ``response``, for a number of draws."""
-        pairs = drawn(named_key(self.seed, "draws of response"), draws, self.problem.dim)
-        half = pairs[: draws // 2].reshape(_GROUPS, -1, self.problem.dim)
-        groups = np.concatenate([half, -half], axis=1)
+    def groups(self, draws: int) -> np.ndarray:
+        """Draws of the guide's noise in groups of antithetic pairs, ``(groups, S, dim)``."""
+        half = drawn(named_key(self.seed, "draws of response"), draws, self.problem.dim)[: draws // 2]
+        half = half.reshape(_GROUPS, -1, self.problem.dim)
+        return np.concatenate([half, -half], axis=1)
+
+    def of_coordinates(self, draws: int) -> Coordinates:
+        """See ``coordinates``, for a number of draws."""
+        k, sigma = len(self.free), self.unit[self.free]
+        parts = [self.times(None, eps) for eps in self.groups(draws)]
+        gradients, hessians = map(np.stack, zip(*parts, strict=True))
+        hessian = (hessians.mean(0) + hessians.mean(0).T) / 2
+        if not np.isfinite(hessian).all() or (k and np.linalg.eigvalsh(hessian)[0] < _FLAT):
+            raise UserError(self._no_optimum("its curvature is not positive there"))
+        inverse = np.linalg.inv(hessian)
+        covariance = sigma[:, None] * (inverse[:k, :k] + inverse[:k, :k].T) / 2 * sigma
+        sd = np.sqrt(np.diag(covariance))
+        quadratic = np.einsum("nk,gnm,mk->gk", inverse[:, :k], hessians, inverse[:, :k], optimize=True) * sigma**2
+        error = quadratic.std(0, ddof=1) / _GROUPS**0.5 / (2 * sd**2)
+        gradients[:, k:] -= 2**-0.5  # of the entropy
+        steps = gradients @ inverse * self.unit[self.here]  # of the means, and of log sigma, in each group
+        step, step_se = steps.mean(0), steps.std(0, ddof=1) / _GROUPS**0.5
+        off = np.abs(step) - _ERRORS * step_se
+        off[:k] /= sd
+        if (off > _OFF).any():
+            i = int(np.argmax(off))
+            name = next(n for n, at in self.problem.sites.items() if at.start <= self.free[i % k] < at.stop)
+            how = f"is {off[i]:.2g} sds from it" if i < k else f"has a scale that is {off[i]:.0%} off"
+            raise UserError(self._no_optimum(f"the mean-field normal of {name} {how}"))
+        return Coordinates(covariance, error, step[:k], step_se[:k])
+
+    def pushed(self, values, found: Coordinates, joint: bool) -> Response:
+        """Moments of functions under the normal distribution with the means of the guide and this covariance."""
+        backend, free, asarray = self.problem.backend, self.free, self.objective.asarray
+        evaluated = backend.jit(backend.vmap(values))
+        pairs = max(_PUSHED, 4 << len(free).bit_length()) // 2
+        half = drawn(named_key(self.seed, "draws of moments"), 2 * pairs, len(free))[:pairs]
+
+        def at(eps, factor, shift=0.0):
+            z = np.tile(self.mu, (len(eps), 1))
+            z[:, free] += eps @ factor.T - shift
+            parts = [evaluated(asarray(z[i : i + _CHUNK])) for i in range(0, len(z), _CHUNK)]
+            return np.concatenate([backend.to_numpy(part).astype(float) for part in parts])
+
+        wide, narrow = np.linalg.cholesky(found.covariance), np.diag(self.unit[free])
+        mean, square, product, by_group = 0.0, 0.0, 0.0, []
+        center = at(np.zeros((1, len(free))), wide)[0]  # sums of squares about it
+        for part in np.split(half, _GROUPS):
+            x = at(np.concatenate([part, -part]), wide) - center
+            by_group.append((x.mean(0), (x**2).mean(0)))
+            product = product + x.T @ x / len(x) if joint else 0.0
+        means, squares = map(np.stack, zip(*by_group, strict=True))
+        mean, square = means.mean(0), squares.mean(0)
+        sd = np.sqrt(np.maximum(square - mean**2, 0))
+        some = half[:_CHUNK]
+        some = np.concatenate([some, -some])
+        moved = at(some, wide, found.step).mean(0) - at(some, wide).mean(0)
+        relative = np.max(found.step_se / np.sqrt(np.diag(found.covariance)), initial=0.0)
+        mean_se = np.sqrt(means.var(0, ddof=1) / _GROUPS + moved**2 + (sd * relative) ** 2)
+        spread = (squares - 2 * mean * means).std(0, ddof=1) / _GROUPS**0.5
+        sd_se = np.hypot(np.where(sd > 0, spread / np.where(sd > 0, 2 * sd, 1), 0), sd * found.error.max(initial=0.0))
+        covariance = product / _GROUPS - np.outer(mean, mean) if joint else None
+        return Response(center + mean, sd, covariance, at(some, narrow).std(0), mean_se, sd_se)
+
+    def projected(self, values, names: list[str]) -> Response:
+        """The response of functions by conjugate gradients, see the module."""
+        groups = self.groups(_DRAWS[1])
         mean, square, slopes = self._of_functions(values, len(names), groups)
         b = slopes.mean(0)
-        if self.dense:
-            parts = [self.times(None, eps) for eps in groups]
-            gradients, hessians = map(np.stack, zip(*parts, strict=True))
-            hessian = hessians.mean(0)
-            hessian = (hessian + hessian.T) / 2
-            if not np.isfinite(hessian).all() or np.linalg.eigvalsh(hessian)[0] < _FLAT:
-                raise UserError(self._no_optimum("its curvature is not positive there"))
-            x = np.linalg.solve(hessian, b.T).T
-            quadratic = np.einsum("kn,gnm,km->gk", x, hessians, x, optimize=True)
-        else:
-            x = np.stack([self._solved(one, groups) for one in b])
-            parts = [self.times(x, eps) for eps in groups]
-            gradients = np.stack([gradient for gradient, _ in parts])
-            quadratic = np.stack([(x * hvp).sum(1) for _, hvp in parts])
-        gradients[:, len(self.mu) :] -= 2**-0.5  # of the entropy
+        guide_sd = np.sqrt(np.maximum(square.mean(0) - mean.mean(0) ** 2, 0))
+        bent = (b**2).sum(1) < _LINEAR * guide_sd**2
+        if bent.any():
+            raise UserError(
+                f"{self.problem.name}: {names[int(np.argmax(bent))]} is far from linear in the latent variables, and "
+                f"the guide has more than {_DENSE} parameters: linear response would see a part of its variance"
+            )
+        x = np.stack([self._solved(one, groups) for one in b])
+        parts = [self.times(x, eps) for eps in groups]
+        gradients = np.stack([gradient for gradient, _ in parts])
+        quadratic = np.stack([(x * hvp).sum(1) for _, hvp in parts])
+        gradients[:, len(self.free) :] -= 2**-0.5  # of the entropy
         covariance = b @ x.T
         sd = np.sqrt(np.maximum(np.diag(covariance), 0))
         off = gradients @ x.T  # (groups, K): how far the means are above those of the best guide
         distance, distance_se = off.mean(0), off.std(0, ddof=1) / _GROUPS**0.5
-        sure = np.abs(distance) - _ERRORS * distance_se > _OFF * sd
-        if sure.any():
-            worst = int(np.argmax(np.where(sd > 0, np.abs(distance) / np.where(sd > 0, sd, 1), 0)))
-            raise UserError(
-                self._no_optimum(f"the mean of {names[worst]} is {abs(distance[worst]) / sd[worst]:.2g} sds from it")
-            )
-        if self.fixed is not None and self.fixed.ended == "converged":  # those of its own draws
-            distance, distance_se = np.zeros(len(names)), distance_se * (draws / self.fixed.draws) ** 0.5
+        if (np.abs(distance) - _ERRORS * distance_se > _OFF * sd).any():
+            worst = int(np.argmax(np.abs(distance) - _OFF * sd))
+            raise UserError(self._no_optimum(f"the mean of {names[worst]} is far from it"))
         mean_se = np.sqrt(mean.var(0, ddof=1) / _GROUPS + distance**2 + distance_se**2)
         influence = 2 * np.einsum("gkn,kn->gk", slopes, x) - quadratic
         of_variance = influence.std(0, ddof=1) / _GROUPS**0.5
         sd_se = np.where(sd > 0, of_variance / np.where(sd > 0, 2 * sd, 1), 0.0)
-        guide_sd = np.sqrt(np.maximum(square.mean(0) - mean.mean(0) ** 2, 0))
-        return Response(mean.mean(0), (covariance + covariance.T) / 2, guide_sd, mean_se, sd_se, draws)
+        return Response(mean.mean(0), sd, (covariance + covariance.T) / 2, guide_sd, mean_se, sd_se)
 
     def _of_functions(self, values, count, groups):
         """Of each group of draws: the mean of the functions and of their squares, and the slopes of the means."""
@@ -281,17 +373,20 @@ class Curvature:
         return np.stack(means).astype(float), np.stack(squares).astype(float), np.stack(slopes)
 
     def _solved(self, right: np.ndarray, groups) -> np.ndarray:
-        """``H^-1 right`` by conjugate gradients, in products of all draws."""
-        from scipy.sparse.linalg import LinearOperator, cg
-
-        def product(direction):
-            return np.mean([self.times(direction.reshape(1, -1), eps)[1][0] for eps in groups], axis=0)
-
-        operator: Any = LinearOperator((self.size, self.size), matvec=product, dtype=float)  # type: ignore[call-arg]
-        solved, failed = cg(operator, right, rtol=1e-4, maxiter=200)
-        if failed or not np.isfinite(solved).all() or solved @ right < 0:
-            raise UserError(self._no_optimum("conjugate gradients do not solve for its curvature there"))
-        return solved
+        """``H^-1 right`` by conjugate gradients (SciPy's would not tell that ``H`` is indefinite)."""
+        x, left = np.zeros_like(right), right.copy()
+        p, size = left.copy(), left @ left
+        for _ in range(200):
+            if np.sqrt(size) <= 1e-4 * np.linalg.norm(right):
+                return x
+            product = np.mean([self.times(p[None], eps)[1][0] for eps in groups], axis=0)
+            if not p @ product > _FLAT * (p @ p):
+                raise UserError(self._no_optimum("its curvature is not positive there"))
+            length = size / (p @ product)
+            x, left = x + length * p, left - length * product
+            size, before = left @ left, size
+            p = left + size / before * p
+        raise UserError(self._no_optimum("conjugate gradients do not solve for its curvature in 200 steps"))
 
     def _no_optimum(self, why: str) -> str:
         return (

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
@@ -91,7 +92,7 @@ def test_of_a_posterior_that_is_not_normal(skewed):
     mean, covariance = exact(of_two())
     found = skewed.covariance(["a", "b"])
     sd = np.sqrt(np.diag(found))
-    np.testing.assert_allclose(sd, np.sqrt(np.diag(covariance)), rtol=0.06)
+    np.testing.assert_allclose(sd, np.sqrt(np.diag(covariance)), rtol=0.08)
     assert found.loc["a", "b"] == pytest.approx(covariance[0, 1], rel=0.1)
     table = skewed.summary()
     assert (table["sd"][:2] < 0.8 * np.sqrt(np.diag(covariance))).all()  # the guide's own
@@ -104,8 +105,7 @@ def test_of_a_posterior_that_is_not_normal(skewed):
     assert by_name.loc["own", "guide_sd"] == pytest.approx(table.loc["a", "sd"], rel=0.1)
     assert abs(by_name.loc["own", "mean"] - mean[0]) < 0.1 * sd[0]
     square = skewed.mean_and_sd(lambda z: (z["a"] - by_name.loc["own", "mean"]) ** 2).iloc[0]
-    assert square["mean"] == pytest.approx(by_name.loc["own", "guide_sd"] ** 2, rel=0.02)
-    assert square["sd"] > 0
+    assert square["mean"] == pytest.approx(by_name.loc["own", "sd"] ** 2, rel=0.02)
 
 
 @pytest.mark.long
@@ -176,7 +176,8 @@ def test_resampled_draws_have_the_posterior_s_moments():
     assert draws["z"].std() == pytest.approx(0.5, rel=0.05)
     skew = ((draws["z"] - 1.5) ** 3).mean() / 0.5**3
     assert skew == pytest.approx(2 / 3, abs=0.2)
-    assert fit.sample(7).khat is None
+    assert type(fit.sample(7)) is dict
+    assert jax.tree.map(len, draws) == {"z": 4000}
 
 
 @pytest.mark.long
@@ -211,3 +212,114 @@ def test_where_it_does_not_apply(skewed):
         poor = quiet(ridge, {"y": np.ones(1)})
     with pytest.raises(lowvar.UserError, match="k-hat"):
         poor.sample(100, importance=True)
+
+
+def test_the_distance_from_the_optimum_is_in_the_error_of_a_mean():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(400, 1)) + 0.03 * rng.normal(size=(400, 6))  # nearly one direction
+    y = x @ np.arange(6) + rng.normal(size=400)
+    found = quiet(line, {"x": x, "y": y}, khat_samples=0).mean_and_sd(lambda z: z["w"])
+    covariance = of_line(x)
+    np.testing.assert_allclose(found["sd"], np.sqrt(np.diag(covariance)), rtol=0.01)
+    assert (np.abs(found["mean"] - covariance @ x.T @ y) < 3 * found["mean_se"] + 1e-3 * found["sd"]).all()
+
+
+def independent(y):
+    a, b = numpyro.sample("a", dist.Normal(0.0, 1.0)), numpyro.sample("b", dist.Normal(0.0, 1.0))
+    numpyro.sample("y", dist.Normal(0.0, 1.0), obs=y)
+    numpyro.deterministic("both", a * b)
+
+
+def test_functions_that_are_not_linear():
+    fit = quiet(independent, {"y": np.zeros(1)}, khat_samples=0)
+    assert fit.summary().loc["both", "lr_sd"] == pytest.approx(1.0, rel=0.05)
+    found = fit.mean_and_sd(
+        lambda z: {"above": z["a"] > 0, "cube": z["a"] ** 3, "one": jnp.ones(()), "log": jnp.log(z["b"])}
+    )
+    np.testing.assert_allclose(found["mean"][:3], [0.5, 0, 1], atol=0.02)
+    np.testing.assert_allclose(found["sd"][:3], [0.5, np.sqrt(15), 0], rtol=0.05, atol=1e-3)
+    assert np.isnan(found.loc["log", ["mean", "sd"]]).all()
+    with pytest.raises(lowvar.UserError, match="function"):
+        fit.mean_and_sd(lambda z: 1.0)
+    empty = fit.mean_and_sd(lambda z: {"none": z["a"][None][:0], "a": z["a"]})
+    assert list(empty.index) == ["a"]
+
+
+def test_draws_are_trees_of_jax():
+    fit = quiet(independent, {"y": np.zeros(1)})
+    for draws in (fit.sample(5), fit.sample(5, importance=True)):
+        sites = numpyro.infer.Predictive(independent, posterior_samples=draws)(jax.random.key(0), y=None)
+        assert sites["y"].shape == (5,)
+
+
+def test_noise_of_few_draws_is_no_missing_optimum():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(120, 1)) + 0.7 * rng.normal(size=(120, 150))
+    y = (x @ rng.normal(size=150) * 0.3 + rng.logistic(size=120) > 0).astype(float)
+
+    def model(x, y):
+        w = numpyro.sample("w", dist.Normal(0.0, 1.0).expand([150]).to_event(1))
+        with numpyro.plate("rows", 120):
+            numpyro.sample("y", dist.Bernoulli(logits=x @ w), obs=y)  # type: ignore[operator]
+
+    found = quiet(model, {"x": x, "y": y}, khat_samples=0).mean_and_sd(lambda z: z["w"][:3])
+    assert found["sd"].iloc[0] == pytest.approx(0.751, rel=0.03)
+
+
+def test_point_estimates_are_held():
+    def model(y):
+        shift: Any = numpyro.param("shift", jnp.array(0.0))
+        b = numpyro.sample("b", dist.Normal(shift, 1.0))
+        numpyro.sample("y", dist.Normal(b, 1.0), obs=y)
+
+    fit = quiet(model, {"y": np.array([1.5])}, khat_samples=0)
+    assert fit.mean_and_sd(lambda z: z["b"])["sd"].iloc[0] == pytest.approx(0.5**0.5, rel=0.02)
+
+
+def test_scales_far_from_their_optimum_and_saddle_points_are_refused():
+    def heavy(y):
+        numpyro.sample("z", dist.StudentT(3.0, 0.0, 1.0))
+        numpyro.sample("y", dist.Normal(0.0, 1.0), obs=y)
+
+    short = {"num_steps": 3, "khat_samples": 0, "estimator": "naive"}
+    early = quiet(heavy, {"y": np.zeros(1)}, init={"z": 0.0}, **short)
+    with pytest.raises(lowvar.UserError, match=r"optimum.*z has a scale"):
+        early.covariance()
+
+    def saddle(y):
+        z: Any = numpyro.sample("z", dist.Normal(0.0, 2.0).expand([600]).to_event(1))
+        numpyro.factor("two modes", -0.5 * (z[0] ** 2 - 9) ** 2)
+        numpyro.sample("y", dist.Normal(0.0, 1.0), obs=y)
+
+    early = quiet(saddle, {"y": np.zeros(1)}, init={"z": np.zeros(600)}, step_size=1e-6, **short)
+    with pytest.raises(lowvar.UserError, match="optimum"):
+        early.mean_and_sd(lambda z: z["z"][0] + z["z"][1])
+
+
+def test_models_without_second_derivatives():
+    @jax.custom_vjp
+    def own(k):
+        return jnp.exp(k)
+
+    own.defvjp(lambda k: (jnp.exp(k), k), lambda k, g: (g * own(k),))  # which has no derivative in forward mode
+
+    def model(y):
+        k = numpyro.sample("k", dist.Normal(0.0, 1.0))
+        numpyro.sample("y", dist.Normal(own(k), 1.0), obs=y)
+
+    fit = quiet(model, {"y": np.array([1.0])}, khat_samples=0)
+    assert np.isnan(fit.summary()["lr_sd"]).all()
+    with pytest.raises(lowvar.UserError, match="second derivatives"):
+        fit.covariance()
+
+
+def test_settings_that_are_refused(skewed):
+    for settings, named in (({"error": 0}, "error"), ({"error": float("nan")}, "error"), ({"seed": -1}, "seed")):
+        with pytest.raises(lowvar.UserError, match=named):
+            skewed.covariance(**settings)
+    for names in ([], ["c"]):
+        for call in (skewed.covariance, skewed.summary):
+            with pytest.raises(lowvar.UserError, match="var_names"):
+                call(names)
+    with pytest.raises(lowvar.UserError, match="function"):
+        skewed.mean_and_sd(lambda z: {})
