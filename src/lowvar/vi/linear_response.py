@@ -296,7 +296,7 @@ class Curvature:
         pairs = max(_PUSHED, 4 << len(free).bit_length()) // 2
         half = drawn(named_key(self.seed, "draws of moments"), 2 * pairs, len(free))[:pairs]
 
-        def at(eps, factor, shift=0.0):
+        def at(eps, factor, shift: Any = 0.0):
             z = np.tile(self.mu, (len(eps), 1))
             z[:, free] += eps @ factor.T - shift
             parts = [evaluated(asarray(z[i : i + _CHUNK])) for i in range(0, len(z), _CHUNK)]
