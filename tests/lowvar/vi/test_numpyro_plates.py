@@ -122,14 +122,3 @@ def test_entries_without_a_plate_are_not_paired_with_all_others():
 
     with jax.numpy_rank_promotion("allow"), pytest.raises(UserError, match=r"shape \(5, 1\)"):
         from_numpyro(line, {"x": np.ones(5), "y": np.ones((5, 1))})
-
-
-@pytest.mark.parametrize("rows", [1, 2, 3])
-def test_few_rows_that_nothing_indexes(rows):
-    def model(y):
-        m = numpyro.sample("m", dist.Normal(0.0, 1.0))
-        with numpyro.plate("rows", len(y)):
-            numpyro.sample("y", dist.Normal(m, 1.0), obs=y)
-
-    fit = lowvar.fit(model, {"y": np.arange(1.0, 1.0 + rows)}, khat_samples=0, progress=False)
-    assert float(fit.params["m_auto_loc"]) == pytest.approx(sum(range(1, rows + 1)) / (1 + rows), abs=0.02)
