@@ -381,7 +381,7 @@ class Fit:
         """
         num_samples = whole("num_samples", num_samples, 2)
         draws = self.sample(num_samples, seed)
-        named = self._standard_deviations(self._chosen(var_names, "summary"))
+        named = self._standard_deviations(self._chosen(var_names, "summary", draws))
         return table_of(draws, var_names, hdi_prob, kind, self.problem.sites, self.optimum, named)
 
     def _standard_deviations(self, chosen) -> dict[str, tuple[float, float]]:
@@ -419,7 +419,9 @@ class Fit:
         """
         import pandas as pd
 
-        names, found = linear_response.response(self, self._chosen(var_names, "covariance"), error, seed, joint=True)
+        names, found = linear_response.response(
+            self, self._chosen(var_names, "covariance", self.sample(1)), error, seed, joint=True
+        )
         return pd.DataFrame(found.covariance, index=names, columns=names)
 
     def mean_and_sd(self, function: Callable[[dict[str, Any]], Any], *, error: float = 0.01, seed: int = 0):
@@ -452,9 +454,8 @@ class Fit:
         columns = {name: getattr(found, name) for name in ("mean", "sd", "mean_se", "sd_se", "guide_sd")}
         return pd.DataFrame(columns, index=names)
 
-    def _chosen(self, var_names, where: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    def _chosen(self, var_names, where: str, known) -> Callable[[dict[str, Any]], dict[str, Any]]:
         """The sites of the given names, all if None."""
-        known = self.sample(1)
         names = list(known) if var_names is None else [var_names] if isinstance(var_names, str) else list(var_names)
         if not names:
             raise UserError(f"{where}: var_names is empty; name sites, or leave it out for all")

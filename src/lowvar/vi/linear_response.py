@@ -113,7 +113,7 @@ def response(
         return xp.concat([xp.astype(xp.reshape(one, (-1,)), z.dtype) for one in whole.values()])
 
     if curvature.dense:
-        return names, curvature.pushed(values, coordinates(curvature, error), joint)
+        return names, curvature.pushed(values, coordinates(curvature, error, _WORK if costly else _CHEAP), joint)
     if len(names) > _FUNCTIONS:
         raise UserError(
             f"{problem.name}: linear response of {len(names)} entries where the guide has {curvature.size} parameters: "
@@ -135,19 +135,22 @@ def of_coordinates(fit, error: float, seed: int) -> np.ndarray:
     return coordinates(curvature, error).covariance
 
 
-def coordinates(curvature: "Curvature", error: float) -> Coordinates:
-    """The response of the coordinates, for as many draws as the error asks for, or the work allows."""
+def coordinates(curvature: "Curvature", error: float, work: int = _WORK) -> Coordinates:
+    """The response of the coordinates, for as many draws as the error asks for, or the work allows.
+
+    Raises:
+        UserError: see ``response``.
+    """
+    found = None
     for draws in _DRAWS:
-        last = draws == _DRAWS[-1] or 4 * draws * curvature.work > _WORK
-        try:
-            found = curvature.of_coordinates(draws)
-        except UserError:  # the noise of few draws may do that
-            if last:
-                raise
-            continue
-        if last or found.error.max(initial=0.0) <= error:
-            return found
-    raise AssertionError
+        if found is not None and found.error.max(initial=0.0) <= error:
+            break
+        if draws > _DRAWS[0] and draws * curvature.work > work:
+            break
+        found = curvature.of_coordinates(draws)
+    if found is None:
+        raise UserError(curvature.no_optimum("its curvature is not positive there"))
+    return found
 
 
 def _products(problem) -> Callable:
@@ -181,7 +184,8 @@ class Curvature:
     Attributes:
         size: number of parameters with a unit, ``n``.
         dense: whether the Hessian is a matrix.
-        work: rows x coordinates x parameters.
+        work: of a draw: rows x coordinates^2, or variables^2 where rows have their own.
+        free: the coordinates with noise.
     """
 
     def __init__(self, fit, seed: int):
@@ -193,7 +197,7 @@ class Curvature:
             )
         if not problem.in_memory:
             raise UserError(f"{problem.name}: linear response needs the rows in memory, and these are in files")
-        self.problem, self.fixed, self.seed = problem, fit.fixed, seed
+        self.problem, self.seed = problem, seed
         self.objective = Objective(problem, named_key(seed, "rows of response"))
         free, dim = self.objective.free, problem.dim
         self.mu, self.log_sigma = (np.asarray(fit.guide_params[block], float) for block in ("mu", "log_sigma"))
@@ -201,6 +205,8 @@ class Curvature:
         self.unit = np.concatenate([np.where(free, np.exp(self.log_sigma), 1.0), np.full(dim, 2**-0.5)])
         self.here = np.concatenate([free, free])  # point estimates are held, as the guide and k-hat hold them
         self.size = int(self.here.sum())
+        if not self.size:
+            raise UserError(f"{problem.name}: linear response needs latent variables, and the model has none")
         self.dense = self.size <= _DENSE
         self.work = problem.rows_of_pass * (1 if problem.local is not None else dim) * dim
 
@@ -250,7 +256,7 @@ class Curvature:
                 backend.to_numpy(compiled(z, asarray(directions), *rows, asarray(share)))
                 for rows, share in zip(self.objective.blocks, self.objective.shares, strict=True)
             ]
-        except (TypeError, NotImplementedError, RuntimeError) as error:  # custom_vjp, operations of PyTorch
+        except (TypeError, NotImplementedError) as error:  # of JAX under custom_vjp, of PyTorch's operations
             raise UserError(
                 f"{self.problem.name}: linear response takes second derivatives in forward mode, which the model does "
                 f"not have ({' '.join(str(error).split())[:150]})"
@@ -264,14 +270,14 @@ class Curvature:
         half = half.reshape(_GROUPS, -1, self.problem.dim)
         return np.concatenate([half, -half], axis=1)
 
-    def of_coordinates(self, draws: int) -> Coordinates:
-        """See ``coordinates``, for a number of draws."""
+    def of_coordinates(self, draws: int) -> Coordinates | None:
+        """See ``coordinates``, for a number of draws; None where their mean curvature is not positive."""
         k, sigma = len(self.free), self.unit[self.free]
         parts = [self.times(None, eps) for eps in self.groups(draws)]
         gradients, hessians = map(np.stack, zip(*parts, strict=True))
         hessian = (hessians.mean(0) + hessians.mean(0).T) / 2
-        if not np.isfinite(hessian).all() or (k and np.linalg.eigvalsh(hessian)[0] < _FLAT):
-            raise UserError(self._no_optimum("its curvature is not positive there"))
+        if not np.isfinite(hessian).all() or np.linalg.eigvalsh(hessian)[0] < _FLAT:
+            return None  # few draws may do that
         inverse = np.linalg.inv(hessian)
         covariance = sigma[:, None] * (inverse[:k, :k] + inverse[:k, :k].T) / 2 * sigma
         sd = np.sqrt(np.diag(covariance))
@@ -286,7 +292,7 @@ class Curvature:
             i = int(np.argmax(off))
             name = next(n for n, at in self.problem.sites.items() if at.start <= self.free[i % k] < at.stop)
             how = f"is {off[i]:.2g} sds from it" if i < k else f"has a scale that is {off[i]:.0%} off"
-            raise UserError(self._no_optimum(f"the mean-field normal of {name} {how}"))
+            raise UserError(self.no_optimum(f"the mean-field normal of {name} {how}"))
         return Coordinates(covariance, error, step[:k], step_se[:k])
 
     def pushed(self, values, found: Coordinates, joint: bool) -> Response:
@@ -303,7 +309,7 @@ class Curvature:
             return np.concatenate([backend.to_numpy(part).astype(float) for part in parts])
 
         wide, narrow = np.linalg.cholesky(found.covariance), np.diag(self.unit[free])
-        mean, square, product, by_group = 0.0, 0.0, 0.0, []
+        product, by_group = 0.0, []
         center = at(np.zeros((1, len(free))), wide)[0]  # sums of squares about it
         for part in np.split(half, _GROUPS):
             x = at(np.concatenate([part, -part]), wide) - center
@@ -339,13 +345,16 @@ class Curvature:
         gradients = np.stack([gradient for gradient, _ in parts])
         quadratic = np.stack([(x * hvp).sum(1) for _, hvp in parts])
         gradients[:, len(self.free) :] -= 2**-0.5  # of the entropy
+        slope = gradients[:, len(self.free) :] * 2**-0.5  # about the distance of log sigma, whose curvature is about 1
+        if (np.abs(slope.mean(0)) - _ERRORS * slope.std(0, ddof=1) / _GROUPS**0.5 > _OFF).any():
+            raise UserError(self.no_optimum("its standard deviations are far from theirs"))
         covariance = b @ x.T
         sd = np.sqrt(np.maximum(np.diag(covariance), 0))
         off = gradients @ x.T  # (groups, K): how far the means are above those of the best guide
         distance, distance_se = off.mean(0), off.std(0, ddof=1) / _GROUPS**0.5
         if (np.abs(distance) - _ERRORS * distance_se > _OFF * sd).any():
             worst = int(np.argmax(np.abs(distance) - _OFF * sd))
-            raise UserError(self._no_optimum(f"the mean of {names[worst]} is far from it"))
+            raise UserError(self.no_optimum(f"the mean of {names[worst]} is far from it"))
         mean_se = np.sqrt(mean.var(0, ddof=1) / _GROUPS + distance**2 + distance_se**2)
         influence = 2 * np.einsum("gkn,kn->gk", slopes, x) - quadratic
         of_variance = influence.std(0, ddof=1) / _GROUPS**0.5
@@ -381,14 +390,15 @@ class Curvature:
                 return x
             product = np.mean([self.times(p[None], eps)[1][0] for eps in groups], axis=0)
             if not p @ product > _FLAT * (p @ p):
-                raise UserError(self._no_optimum("its curvature is not positive there"))
+                raise UserError(self.no_optimum("its curvature is not positive there"))
             length = size / (p @ product)
             x, left = x + length * p, left - length * product
             size, before = left @ left, size
             p = left + size / before * p
-        raise UserError(self._no_optimum("conjugate gradients do not solve for its curvature in 200 steps"))
+        raise UserError(self.no_optimum("conjugate gradients do not solve for its curvature in 200 steps"))
 
-    def _no_optimum(self, why: str) -> str:
+    def no_optimum(self, why: str) -> str:
+        """The refusal of a fit that is not at an optimum."""
         return (
             f"{self.problem.name}: linear response needs a fit at an optimum of the ELBO, and {why}: make more steps, "
             "or fit without settings of steps"

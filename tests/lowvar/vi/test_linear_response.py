@@ -286,6 +286,14 @@ def test_scales_far_from_their_optimum_and_saddle_points_are_refused():
     with pytest.raises(lowvar.UserError, match=r"optimum.*z has a scale"):
         early.covariance()
 
+    def many(y):
+        numpyro.sample("z", dist.StudentT(3.0, 0.0, 1.0).expand([600]).to_event(1))
+        numpyro.sample("y", dist.Normal(0.0, 1.0), obs=y)
+
+    early = quiet(many, {"y": np.zeros(1)}, init={"z": np.zeros(600)}, **short)
+    with pytest.raises(lowvar.UserError, match="optimum"):
+        early.mean_and_sd(lambda z: z["z"][0])
+
     def saddle(y):
         z: Any = numpyro.sample("z", dist.Normal(0.0, 2.0).expand([600]).to_event(1))
         numpyro.factor("two modes", -0.5 * (z[0] ** 2 - 9) ** 2)
