@@ -200,7 +200,7 @@ class Fit:
         drawn = max(4 * num_samples, _PROPOSALS) if importance else num_samples
         eps = jax.random.normal(named_key(seed, "posterior"), (drawn, problem.noise_dim), problem.dtype)
         params = {block: backend.asarray(value) for block, value in self.guide_params.items()}
-        eps, found, effective = np.asarray(eps), None, None
+        eps, found, effective = np.asarray(eps, problem.dtype), None, None  # JAX may lack float64, PyTorch not
         if importance:
             weights = log_weights(problem, params, eps)
             found = khat(weights)

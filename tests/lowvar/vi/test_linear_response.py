@@ -83,6 +83,9 @@ def test_of_a_torch_model():
     )  # fmt: skip
     fit = quiet(model, khat_samples=0)
     np.testing.assert_allclose(fit.covariance("w"), of_line(data["x"]), rtol=1e-5, atol=1e-8)
+    with jax.enable_x64(False):  # in PyTorch's own double precision all the same
+        draws = fit.with_linear_response().sample(2000, importance=True)["w"]
+    np.testing.assert_allclose(np.std(np.asarray(draws), axis=0), np.sqrt(np.diag(of_line(data["x"]))), rtol=0.1)
     wide = fit.with_linear_response()
     assert wide.khat < 0.5
     np.testing.assert_allclose(np.cov(wide.sample(4000)["w"].T), of_line(data["x"]), rtol=0.2, atol=1e-3)
