@@ -13,8 +13,8 @@ from lowvar.errors import UserError, unknown_name, whole
 from lowvar.terminal import exit_code
 
 # defaults of the options of `decompose` for a model of your own
-OWN = {"estimators": "naive,stl,cv,joint,joint_svrg,joint_adaptive", "batch_size": None, "steps": 5000,
-       "step_size": 0.01, "seed": 0, "dtype": "float64", "guide": "mean_field", "rank": None}  # fmt: skip
+OWN = {"estimators": None, "batch_size": None, "steps": 5000, "step_size": 0.01, "seed": 0, "dtype": "float64",
+       "guide": "mean_field", "rank": None}  # fmt: skip
 _MOST_THREADS = 1024
 
 
@@ -55,7 +55,7 @@ def _parser(words):
     sub.add_argument("target", metavar="TARGET", help="MODEL.py:FUNCTION with --data, or EXPERIMENT.yaml")
     job_options(sub)
     own = sub.add_argument_group("for a model of your own")
-    own.add_argument("--estimators", help="comma-separated (default: {estimators})".format(**OWN))
+    own.add_argument("--estimators", help="comma-separated (default: as in Python, those that take the model)")
     own.add_argument("--batch-size", type=int, help="data rows in a batch (default: 100, or all if fewer)")
     own.add_argument("--steps", type=int, help="number of updates of the fit (default: {steps})".format(**OWN))
     own.add_argument("--step-size", type=float, help="step size of Adam (default: {step_size})".format(**OWN))

@@ -50,8 +50,9 @@ def decompose(args, own) -> None:
     model, (arrays, _, digest) = load_model(args.target), npz.of_model(args.data)
     data = {name: value.astype(args.dtype) if value.dtype.kind == "f" else value for name, value in arrays.items()}
     guide = {"guide": args.guide} | ({} if args.rank is None else {"rank": args.rank})
+    estimators = None if args.estimators is None else tuple(name.strip() for name in args.estimators.split(","))
     result = call(
-        model, data, guide=guide, estimators=tuple(name.strip() for name in args.estimators.split(",")),
+        model, data, guide=guide, estimators=estimators,
         batch_size=args.batch_size, step_size=args.step_size, num_steps=args.steps, seed=args.seed,
         name=Path(args.target).name,
     )  # fmt: skip

@@ -48,6 +48,11 @@ def good(x, y=None, batch_size=None):
     w = numpyro.sample("w", dist.Normal(0, 1).expand([x.shape[1]]).to_event(1))
     with numpyro.plate("data", x.shape[0], subsample_size=batch_size) as i:
         numpyro.sample("y", dist.Normal(x[i] @ w, 1), obs=y[i])
+def per_row(x, y=None, batch_size=None):
+    w = numpyro.sample("w", dist.Normal(0, 1).expand([x.shape[1]]).to_event(1))
+    with numpyro.plate("data", x.shape[0], subsample_size=batch_size) as i:
+        u = numpyro.sample("u", dist.Normal(0, 1))
+        numpyro.sample("y", dist.Normal(x[i] @ w + u, 1), obs=y[i])
 def own_bug(x, y=None):
     raise ValueError("my own bug")
 """
@@ -212,6 +217,17 @@ def test_the_librarys_commands_need_its_dependencies_alone(bare, tmp_path):
     assert done.returncode == 0, done.stderr
     rows = (tmp_path / "results/decomposition/model-good.csv").read_text().splitlines()
     assert any(row.startswith("joint,") or ",joint," in row for row in rows)
+
+
+def test_decompose_compares_the_estimators_that_take_the_model(tmp_path):
+    (tmp_path / "model.py").write_text(MODEL)
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "d.npz", x=rng.normal(size=(12, 1)), y=rng.normal(size=12))
+    done = lowvar(tmp_path, "decompose", "model.py:per_row", "--data", "d.npz", "--steps", "20", "--batch-size", "4")
+    assert done.returncode == 0, done.stderr
+    first = {line.split()[0] for line in done.stdout.splitlines() if line.strip()}
+    assert {"naive", "joint_svrg"} <= first
+    assert "joint" not in first  # its table would hold each row's own variables
 
 
 @pytest.mark.parametrize(
