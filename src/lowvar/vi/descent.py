@@ -366,7 +366,7 @@ def descend(estimator: Estimator, sampler: Sampler, optimizer) -> Descent:
     Args:
         estimator: from ``lowvar.vi.estimators``.
         sampler: from ``lowvar.vi.batches``.
-        optimizer: an optax gradient transformation (JAX), or one of ``solvers.optimizer``.
+        optimizer: an optax gradient transformation (JAX), or one of ``core.optimizers.optimizer``.
 
     Raises:
         UserError: the estimator's table, or latent variables of the rows, need batches that cover an epoch, and the

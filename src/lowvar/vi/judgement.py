@@ -1,4 +1,7 @@
-"""Log densities at draws from a guide: the parts of its ELBO and of its importance weights."""
+"""What a fit says of itself: its ELBO, k-hat, its distance from the optimum, another mode, and the notes on them.
+
+All but the gradient's gain use the same draws from the guide: log densities there, and importance weights.
+"""
 
 import math
 from collections.abc import Callable, Iterator

@@ -58,7 +58,7 @@ class VariationalProblem:
             ``mu = 0``, which is a stationary point of some models.
         noiseless: mask of the entries of ``z`` that are parameters of the model, ``(dim,)`` booleans, without prior
             or noise, see ``Gaussian``.
-        family: ``problem -> guide``, see ``guides.family``; the mean-field guide if not given.
+        family: ``problem -> guide``, see ``guides.gaussian.family``; the mean-field guide if not given.
         subsample_size: the default batch size, if the model has one, as by its data plate; else None.
     """
 

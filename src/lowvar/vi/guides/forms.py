@@ -182,7 +182,7 @@ def _same(one, other) -> bool:
 
 
 def inferred(given) -> Any:
-    """The guide whose parameters a mapping has, see ``guides.family``."""
+    """The guide whose parameters a mapping has, see ``guides.gaussian.family``."""
     if isinstance(given, Mapping) and BLOCK in given:
         raise UserError(
             "params: they have the encoder of an amortised guide: give its function too, as guide=Amortised"

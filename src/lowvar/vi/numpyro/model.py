@@ -168,7 +168,7 @@ def from_numpyro(
             ``numpyro.param`` sites at their own values.
         init_is: name of ``init`` in error messages.
         key: JAX key of that start; exactly 0 if not given.
-        guide: see ``guides.family``.
+        guide: see ``guides.gaussian.family``.
 
     Raises:
         UserError: a model without observations, rows whose log-likelihood depends on the other rows of a batch, random

@@ -142,7 +142,7 @@ class TorchModel:
             init: values by site, or parameters of the guide by name.
             init_is: name of ``init`` in error messages.
             key: JAX key of the start; ``mean`` or exactly 0 if not given.
-            guide: see ``guides.family``; not ``Amortised``.
+            guide: see ``guides.gaussian.family``; not ``Amortised``.
 
         Raises:
             UserError: an error of a function; results of a wrong shape or type; densities that are not finite at the
