@@ -8,7 +8,7 @@ global variable gives another trace, or another argument.
 
 import math
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -51,21 +51,25 @@ def _widest_of_one(function, xs) -> int:
 
 def _lengths(jaxpr: Jaxpr) -> list[int]:
     """The lengths of all arrays that a trace computes."""
-    found = []
+    return [math.prod(getattr(var.aval, "shape", ())) for eqn in _equations(jaxpr) for var in eqn.outvars]
+
+
+def _equations(jaxpr: Jaxpr) -> Iterator[Any]:
+    """The equations of a trace, with those of the functions that it calls."""
     for eqn in jaxpr.eqns:
-        found += [math.prod(getattr(var.aval, "shape", ())) for var in eqn.outvars]
+        yield eqn
         for value in jax.tree.leaves(list(eqn.params.values()), is_leaf=lambda leaf: isinstance(leaf, ClosedJaxpr)):
             inner = value.jaxpr if isinstance(value, ClosedJaxpr) else value
-            found += _lengths(inner) if isinstance(inner, Jaxpr) else []
-    return found
+            if isinstance(inner, Jaxpr):
+                yield from _equations(inner)
 
 
-_MOST = 128  # maximum number of programs in memory
+_MOST = 2**14  # equations of all programs in memory: a model's fit has 1500 of them, which hold some 25 MB
 # settings of JAX that change the trace of a function
 _SETTINGS = (
     "jax_enable_x64", "jax_default_matmul_precision", "jax_numpy_rank_promotion", "jax_numpy_dtype_promotion",
 )  # fmt: skip
-_PROGRAMS: OrderedDict[Any, Callable] = OrderedDict()
+_PROGRAMS: OrderedDict[Any, tuple[Callable, int]] = OrderedDict()  # with their numbers of equations
 _DERIVATIVES = ("custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr")  # their rules are not executed
 
 
@@ -116,10 +120,11 @@ def _program(jaxpr: Jaxpr, donated: tuple[int, ...], function: Callable) -> Call
             return jax.core.eval_jaxpr(jaxpr, consts, *args)
 
         run.__name__ = getattr(function, "__name__", "run")  # for JAX's logs
-        _PROGRAMS[key] = jax.jit(run, donate_argnums=tuple(1 + k for k in donated))
-        if len(_PROGRAMS) > _MOST:
+        program = jax.jit(run, donate_argnums=tuple(1 + k for k in donated))
+        _PROGRAMS[key] = program, sum(1 for _ in _equations(jaxpr))
+        while len(_PROGRAMS) > 1 and sum(size for _, size in _PROGRAMS.values()) > _MOST:
             _PROGRAMS.popitem(last=False)
-    return _PROGRAMS[key]
+    return _PROGRAMS[key][0]
 
 
 class _Same:

@@ -9,6 +9,7 @@ from lowvar.core.files import write_bytes
 from lowvar.errors import UserError
 
 SECONDS = 0.2  # programs that compile faster are not kept
+BYTES = 2**30  # of all programs in a folder: the ones that were not used for longest are removed
 
 
 class Programs:
@@ -30,6 +31,8 @@ class Programs:
             return None
         length = hashlib.sha256().digest_size
         if _digest(key, content[length:]) == content[:length]:
+            with contextlib.suppress(OSError):
+                os.utime(file)  # used now
             return content[length:]
         with contextlib.suppress(OSError):
             file.unlink()
@@ -39,6 +42,18 @@ class Programs:
         """Keeps a program, if it can be written."""
         with contextlib.suppress(OSError, UserError):
             write_bytes(self._path / key, _digest(key, value) + value)
+            self._shrink()
+
+    def _shrink(self) -> None:
+        """Removes the programs that were not used for longest, until the others have at most ``BYTES``."""
+        files = [(entry.stat(), entry.path) for entry in os.scandir(self._path) if not entry.name.startswith(".")]
+        held = sum(about.st_size for about, _ in files)
+        for about, path in sorted(files, key=lambda one: one[0].st_mtime):
+            if held <= BYTES:
+                break
+            with contextlib.suppress(FileNotFoundError):  # another process was faster
+                os.unlink(path)
+            held -= about.st_size
 
 
 def _digest(key: str, program: bytes) -> bytes:

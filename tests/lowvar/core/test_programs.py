@@ -30,6 +30,25 @@ def test_equal_programs_are_shared_and_others_are_not(monkeypatch):
     assert jax.grad(lambda x: compiled(jnp.sin)(x))(0.0) == 1.0  # inside another transformation
 
 
+def test_memory_holds_the_programs_that_were_used_last(monkeypatch):
+    monkeypatch.setattr(own, "_PROGRAMS", OrderedDict())
+    monkeypatch.setattr(own, "_MOST", 8)
+
+    def powers(number):
+        return compiled(lambda x: [x + k for k in range(number)])(jnp.ones(3))
+
+    def sizes():
+        return [size for _, size in own._PROGRAMS.values()]
+
+    for number in (4, 3, 4):
+        powers(number)
+    assert sizes() == [3, 4]
+    powers(5)  # beyond 8 together with both
+    assert sizes() == [5]
+    powers(20)
+    assert sizes() == [20]  # the last one stays, whatever its size
+
+
 def test_arguments_of_another_type_have_another_trace():
     bfloat = jnp.bfloat16  # a float16 needs instructions that not every processor has
     half = compiled(lambda x: x / 2 + jnp.zeros((), bfloat))

@@ -8,6 +8,7 @@ import pytest
 import yaml
 from projects import LITTLE
 
+from lowvar.core import xla
 from lowvar.core.xla import Programs
 
 RUN = ["run", "little.yaml", "--problem", "ellipsoid", "--method", "fast_ingo", "--out"]
@@ -36,6 +37,17 @@ def test_a_program_under_the_key_of_another(tmp_path):
     (tmp_path / "aside").rename(tmp_path / "other")
     assert (kept.get("one"), kept.get("other")) == (None, None)
     assert not any(tmp_path.iterdir())
+
+
+def test_a_folder_of_programs_has_a_largest_size(tmp_path, monkeypatch):
+    kept = Programs(tmp_path)
+    for age, key in enumerate(("old", "used", "new")):
+        kept.put(key, b"1" * 1000)
+        os.utime(tmp_path / key, (age, age))
+    assert kept.get("old") == b"1" * 1000  # from now on the last one used
+    monkeypatch.setattr(xla, "BYTES", 3500)
+    kept.put("last", b"1" * 1000)
+    assert {file.name for file in tmp_path.iterdir()} == {"old", "new", "last"}
 
 
 def test_a_place_that_cannot_be_written_keeps_nothing(tmp_path):
