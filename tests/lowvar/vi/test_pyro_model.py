@@ -151,11 +151,13 @@ def test_observations_outside_the_support_are_refused(make, y):
     ],
     ids=["soft labels", "masked entries"],
 )
-def test_values_that_are_meant_or_masked_are_not_compared_with_the_support(make, y):
+@pytest.mark.parametrize("validated", [True, False])
+def test_values_that_are_meant_or_masked_are_not_compared_with_the_support(make, y, validated):
     def model(y):
         w = pyro.sample("w", dist.Normal(0.0, 1.0))
         with pyro.plate("data", 12, subsample_size=4) as i:
             pyro.sample("seen", make(w, y[i]), obs=y[i])
 
-    made = lowvar.TorchModel.from_pyro(model, {"y": y})
+    with pyro.validation_enabled(validated):
+        made = lowvar.TorchModel.from_pyro(model, {"y": y})
     assert torch.isfinite(made.log_likelihood(torch.zeros(1), torch.arange(12))).all()

@@ -1,5 +1,6 @@
 """``lowvar.TorchModel``: the same estimates as from NumPyro's twin, tensors in and out, and refusals of what is no model."""
 
+import threading
 import types
 import warnings
 
@@ -15,6 +16,7 @@ import torch
 import lowvar
 from lowvar.vi.batches import Noise
 from lowvar.vi.settings import batch_of
+from lowvar.vi.torch import functions
 
 N, RNG = 40, np.random.default_rng(0)
 X = RNG.normal(size=(N, 2))
@@ -281,3 +283,31 @@ def test_what_is_no_torch_model_is_told_where_to_go():
             lowvar.fit(given, data)
     with pytest.raises(lowvar.UserError, match="optax"):
         lowvar.fit(model(), optimizer=optax.adamw(1e-3))
+
+
+def test_threads_that_run_models_leave_the_validation_of_distributions_as_it_was(monkeypatch):
+    monkeypatch.setattr(torch.distributions.Distribution, "_validate_args", True)  # torch.compile switches it off
+    first_runs, second_runs, first_ended = (threading.Event() for _ in range(3))
+
+    def first(z, index):
+        first_runs.set()
+        second_runs.wait(timeout=0.5)
+        return z.sum() + 0 * index
+
+    def second(z, index):
+        second_runs.set()
+        first_ended.wait(timeout=0.5)
+        return z.sum() + 0 * index
+
+    def run(likelihood, ended):
+        one = lowvar.TorchModel(likelihood, lambda z: z.sum(), 2, 1)
+        functions.functions_of(one)[0](torch.zeros(1), torch.arange(2))
+        ended.set()
+
+    threads = [threading.Thread(target=run, args=pair) for pair in ((first, first_ended), (second, threading.Event()))]
+    threads[0].start()
+    first_runs.wait(timeout=60)
+    threads[1].start()
+    for thread in threads:
+        thread.join()
+    assert torch.distributions.Distribution._validate_args

@@ -2,6 +2,7 @@
 
 import contextlib
 import sys
+import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,13 +11,18 @@ from torch.distributions import Distribution
 
 from lowvar.errors import UserError, check_known
 
+_SETTINGS = threading.RLock()
+
 
 @contextlib.contextmanager
 def traceable():
-    """Switches off what cannot be traced: the checks of ``torch.distributions``, and ``torch.compile``."""
-    validated = Distribution._validate_args
-    Distribution.set_default_validate_args(False)
-    with contextlib.ExitStack() as stack:
+    """Switches off what cannot be traced: the checks of ``torch.distributions``, and ``torch.compile``.
+
+    These settings are the process's: other threads wait, else one would restore what another has switched off.
+    """
+    with _SETTINGS, contextlib.ExitStack() as stack:
+        validated = Distribution._validate_args
+        Distribution.set_default_validate_args(False)
         stack.callback(Distribution.set_default_validate_args, validated)
         if "torch._dynamo" in sys.modules:
             stack.enter_context(torch._dynamo.config.patch(error_on_nested_fx_trace=False))

@@ -124,7 +124,7 @@ def from_pyro(cls, model, data, name):
         parts = zip(shapes.items(), torch.split(z, lengths), strict=True)
         values = _Free({key: part.reshape(shape) for (key, shape), part in parts})
         given = _plates(lambda name, *_: index if name == plate else None)
-        with traceable(), pyro.validation_enabled(False), _precision(dtype), given, values:
+        with traceable(), pyro.validation_enabled(_NOT_ASKED), _precision(dtype), given, values:
             found: dict[str, Any] = dict(poutine.trace(model).get_trace(**data).nodes)
         return [site for key, site in found.items() if key in sites], values.jacobian
 
@@ -155,9 +155,7 @@ def from_pyro(cls, model, data, name):
         subsample_size=None if subsample_size == N else subsample_size,
     )  # fmt: skip
     _check_runs(name, made, plate, lambda z: run(z, None)[0])
-    validated = torch.distributions.Distribution._validate_args
-    believed = {s["name"] for s in _observed(sites) if validated and not _unwrapped(s["fn"])[0]._validate_args}
-    _check_supports(name, made, lambda z, index: _observed({s["name"]: s for s in run(z, index)[0]}), believed)
+    _check_supports(name, made, lambda z, index: _observed({s["name"]: s for s in run(z, index)[0]}))
     if outside:
         _check_outside(name, made, plate, observed_outside)
     return made
@@ -248,14 +246,21 @@ def _check_runs(name, model, plate, sites_at):
         raise UserError(f"{name}: the log density {where}: {one_line(error)}") from error
 
 
-def _check_supports(name, model, observed_at, believed):
+# In place of False, as the default of distributions: those that were given ``validate_args=False`` have False itself.
+_NOT_ASKED: Any = 0
+
+
+def _check_supports(name, model, observed_at):
     """Checks that observations lie in their distributions' supports, outside of which some densities are finite.
 
-    ``believed`` are the sites whose distributions alone do not validate their values (``validate_args=False``).
+    Values of distributions with ``validate_args=False`` are meant.
     """
     z = torch.zeros(model.dim, dtype=model.dtype)
     for index in torch.arange(model.N).split(_CHUNK):
-        bounded = [site for site in observed_at(z, index) if site["name"] not in believed and _support(site["fn"])]
+        bounded = [
+            site for site in observed_at(z, index)
+            if _unwrapped(site["fn"])[0]._validate_args is not False and _support(site["fn"])
+        ]  # fmt: skip
         if not bounded:
             return
         for site in bounded:
