@@ -21,7 +21,7 @@ def records(folder):
         for row in rows:
             asked = ast.literal_eval(row.get("resources") or "{}")
             if "runtime" in asked and "mem_mb" in asked:  # else it runs where Snakemake does
-                rule = re.sub(r"^.*_(tables|seconds)$", r"\1", row["rule_name"])
+                rule = re.sub(r"^.*_(tables|seconds|figures)$", r"\1", row["rule_name"])
                 measured = None if row["max_rss"] in ("NA", "-") else float(row["max_rss"])
                 found.append((rule, float(row["s"]), 60 * asked["runtime"], measured, asked["mem_mb"]))
     return found

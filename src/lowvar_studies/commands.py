@@ -54,8 +54,8 @@ def add(commands, lists) -> None:
     _result_options(sub)
     sub.add_argument("--seconds", action="store_true", help="write the table of wall times instead")
 
-    sub = new("figure", _figure, "draw one figure of an experiment")
-    sub.add_argument("kind", help="a figure of the experiment, see: lowvar list figures")
+    sub = new("figure", _figure, "draw figures of an experiment")
+    sub.add_argument("kinds", nargs="+", metavar="KIND", help="a figure of the experiment, see: lowvar list figures")
     _experiment_options(sub)
     _result_options(sub)
 
@@ -185,7 +185,7 @@ def _table(args):
 def _figure(args):
     from lowvar_studies.jobs import commands as jobs
 
-    for path in jobs.figure(_study(args, args.results, args.data), args.kind):
+    for path in jobs.figures(_study(args, args.results, args.data), *args.kinds):
         print(path)
 
 

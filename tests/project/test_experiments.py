@@ -67,8 +67,7 @@ def test_every_experiment_runs_at_smoke(name, data, tmp_path, lowvar, request):
     lowvar(study.command("table", **folders))
     if study.timed:
         lowvar(f"{study.command('table', **folders)} --seconds")
-    for kind in study.figures:
-        lowvar(study.command(f"figure {kind}", **folders))
+    lowvar(study.command(f"figure {' '.join(study.figures)}", **folders))
     lowvar(study.command("claims", **folders))
     _judged(study)
 

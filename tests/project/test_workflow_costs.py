@@ -28,11 +28,13 @@ def test_the_worst_job_of_a_rule_decides(repository, tmp_path):
         "a": (60.0, 500.0, "run", asked),
         "b": (300.0, 1000.0, "run", asked),
         "c": (0.5, "NA", "one_of_mine_tables", asked),
-        "d": (9999.0, 9999.0, "fetch_sonar", {"tmpdir": "/tmp"}),  # runs where Snakemake does
+        "d": (1.0, 100.0, "one_of_mine_timed_figures", asked),
+        "e": (9999.0, 9999.0, "fetch_sonar", {"tmpdir": "/tmp"}),  # runs where Snakemake does
     }
     code, said = costs(repository, tmp_path, **jobs)
     assert code == 0
     assert [line.split() for line in said[1:]] == [
+        ["figures", "1", "1", "to", "1", "600", "600.0", "100", "to", "100", "2000", "20.0"],
         ["run", "2", "60", "to", "300", "600", "2.0", "500", "to", "1000", "2000", "2.0"],
         ["tables", "1", "0", "to", "0", "600", "1200.0", "-", "-", "-"],
     ]

@@ -278,10 +278,10 @@ def test_short_jobs_are_submitted_together(week):
     made = [job for job in week.seen.jobs if job["JobIDRaw"] not in week.seen.submitted_before]
     after = Counter(call["words"][0] for call in week.calls()[week.seen.before :])
     assert after["table"] == 1
-    assert after["figure"] == 2
+    assert after["figure"] == 1
     assert after["claims"] == 1
     assert after["run"] == len(CLEAN)
-    assert [(megabytes(job), int(job["TimelimitRaw"])) for job in made] == [(2001, 2 * 11), (3000, 20 + 3 * 5)]
+    assert [(megabytes(job), int(job["TimelimitRaw"])) for job in made] == [(2001, 2 * 11), (3000, 20 + 2 * 5)]
 
 
 def test_results_equal_local_ones_to_the_byte(week, record_property):

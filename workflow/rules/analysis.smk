@@ -1,5 +1,5 @@
-# Small jobs: tables from runs, figures and claims from tables. Each experiment has its own rule for tables, because
-# these depend on its family.
+# Small jobs: tables from runs, figures and claims from tables. Each experiment has its own rules for tables and figures,
+# because these depend on its family.
 
 
 for name, study in STUDIES.items():
@@ -57,29 +57,32 @@ for name, study in STUDIES.items():
             shell:
                 "{params.command} --seconds > {log:q} 2>&1"
 
+    for drawn_by, kinds in figures_of(name).items():
 
-rule figure:
-    input:
-        table_of_figure,
-    output:
-        [in_report("{experiment}", path, "figure", "{kind}") for path in ANY.figure_files("{kind}")],
-        paths(ANY.figure_files("{kind}", ending="png") + ANY.figure_files("{kind}", ending="csv")),
-    log:
-        f"{LOGS}/{{experiment}}/figures/{{kind}}.log",
-    benchmark:
-        f"{LOGS}/{{experiment}}/figures/{{kind}}.tsv"
-    group:
-        ANALYSIS
-    threads: 1
-    resources:
-        **small(minutes=5),
-    params:
-        spec=lambda w: STUDIES[w.experiment].experiment.hash,
-        command=lambda w, output: read_by(
-            f"figure {w.kind}", w.experiment, output[0], STUDIES[w.experiment].figure_files(w.kind)[0]
-        ),
-    shell:
-        "{params.command} > {log:q} 2>&1"
+        rule:
+            name: f"{name}_{drawn_by}"
+            input:
+                tables_of_figures(name, kinds) + read_with_tables(name),
+            output:
+                [
+                    in_report(name, path, "figure", kind, caption=caption_of(name, kind))
+                    for kind, path in zip(kinds, study.figure_files(*kinds))
+                ],
+                paths(study.figure_files(*kinds, ending="png") + study.figure_files(*kinds, ending="csv")),
+            log:
+                f"{LOGS}/{name}/{drawn_by}.log",
+            benchmark:
+                f"{LOGS}/{name}/{drawn_by}.tsv"
+            group:
+                ANALYSIS
+            threads: 1
+            resources:
+                **small(minutes=5),
+            params:
+                spec=study.experiment.hash,
+                command=figure_command(name, *kinds),
+            shell:
+                "{params.command} > {log:q} 2>&1"
 
 
 NOTHING = "(?!)"  # matches no name

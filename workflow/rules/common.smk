@@ -5,6 +5,7 @@ import math
 import os
 import shlex
 import sys
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
@@ -84,6 +85,12 @@ ANY = replace(next(iter(STUDIES.values())), results=Path(RESULTS, "{experiment}"
 
 def paths(files):
     return [str(file) for file in files]
+
+
+# captions of figures, if Snakemake makes a report
+CAPTIONS = None
+if workflow.is_main_process and any(argument.startswith("--report") for argument in sys.argv):
+    CAPTIONS = tempfile.TemporaryDirectory()
 
 
 def repository(files):
@@ -201,12 +208,13 @@ def runs_of(name):
 
 def results_of(name):
     """The tables, figures and claims of a study."""
-    study = STUDIES[name]
-    of_times = [kind for kind, figure in study.figures.items() if figure.table in study.timed]
-    figures = [path for path in study.figure_files() if path.stem not in of_times]
-    timed = [*study.table_files(*study.timed, ending="csv"), *study.figure_files(*of_times)] if of_times else []
-    timed = timed if timed_here(name) else []
-    return paths([*study.table_files(ending="csv"), *figures, study.verdicts, *timed])
+    study, figures = STUDIES[name], figures_of(name)
+    files = [*study.table_files(ending="csv"), study.verdicts]
+    if "figures" in figures:
+        files += study.figure_files(*figures["figures"])
+    if "timed_figures" in figures and timed_here(name):
+        files += study.table_files(*study.timed, ending="csv") + study.figure_files(*figures["timed_figures"])
+    return paths(files)
 
 
 def timed_here(name):
@@ -217,29 +225,48 @@ def timed_here(name):
     return not any(path.exists() and not path.with_name("timing.parquet").exists() for path in traces)
 
 
-def table_of_figure(w):
-    study = STUDIES[w.experiment]
-    table = study.table_files(study.figures[w.kind].table if w.kind in study.figures else w.kind)
-    return paths(table) + read_with_tables(w.experiment)
+def figures_of(name):
+    """The figures of a study, by the name of their rule; those of wall times have one of their own."""
+    study, drawn = STUDIES[name], {"figures": [], "timed_figures": []}
+    for kind, figure in study.figures.items():
+        drawn["timed_figures" if figure.table in study.timed else "figures"].append(kind)
+    return {name: kinds for name, kinds in drawn.items() if kinds}
 
 
-def captions_of(name):
-    """The captions of an experiment's figures."""
-    return {kind: figure.caption for kind, figure in STUDIES[name].figures.items()}
+def tables_of_figures(name, kinds):
+    """The tables that these figures of a study show."""
+    study = STUDIES[name]
+    return paths(study.table_files(*dict.fromkeys(study.figures[kind].table for kind in kinds)))
+
+
+def caption_of(name, kind):
+    """The path of a figure's caption, without its ending: of figures.rst, and in a report of a copy for this figure.
+
+    A template knows the rule of the file that it describes, and not which of the rule's files that is.
+    """
+    if CAPTIONS is None:
+        return "figures"
+    file = Path(CAPTIONS.name, f"{name}-{kind}.rst")
+    about = name, kind, STUDIES[name].figures[kind].caption
+    text = (ROOT / "workflow/report/figures.rst").read_text()
+    file.write_text(f"{{% set experiment, kind, caption = {about} %}}\n{text}")
+    return str(file.with_suffix(""))
 
 
 def headline_of(name):
     """The figure that opens an experiment's report, and what it shows."""
     figure = STUDIES[name].headline
-    file = str(rules.figure.output[0]).format(experiment=name, kind=figure.name)
-    return {"file": file, "answer": figure.answer}
+    for drawn_by, kinds in figures_of(name).items():
+        if figure.name in kinds:
+            file = getattr(rules, f"{name}_{drawn_by}").output[kinds.index(figure.name)]
+            return {"file": str(file), "answer": figure.answer}
 
 
 def in_report(name, path, kind, label, caption=None):
     """An output that the report shows under the experiment's name."""
     return report(
         str(path),
-        caption=f"../report/{caption or kind + 's'}.rst",
+        caption=os.path.join("../report", f"{caption or kind + 's'}.rst"),
         category=name,
         subcategory=f"{kind}s",
         labels={kind: label},
@@ -274,6 +301,12 @@ def table_command(name, *tables):
     return lambda w, output: read_by("table", name, output[0], first)
 
 
+def figure_command(name, *kinds):
+    """The command of a rule whose first output is the first of these figures."""
+    first = STUDIES[name].figure_files(*kinds)[0]
+    return lambda w, output: read_by(f"figure {' '.join(kinds)}", name, output[0], first)
+
+
 def gpus(w):
     return 1 if PARAMS.device == "gpu" else 0
 
@@ -287,7 +320,7 @@ def check_published():
             sys.exit(f"lowvar: no report: {found[0]}" + (f" (and {len(found) - 1} more)" if found[1:] else ""))
 
 
-if workflow.is_main_process and any(argument.startswith("--report") for argument in sys.argv):
+if CAPTIONS:
     check_published()
 
 if unrecorded():

@@ -4,7 +4,6 @@ import math
 from functools import cache
 
 import numpy as np
-from scipy.special import ndtr
 
 from lowvar.core.backend import Backend
 
@@ -131,6 +130,8 @@ def _gaussian_plus_gumbel():
         ``F`` of the standardised sum, flat ``(angles points,)``, for ``s = tan(angle)`` Gumbel deviations and angles
         in equal steps from 0 (Gumbel) to pi / 2 (Gaussian); quantiles of ``_TAIL`` and ``1 - _TAIL``, ``(angles,)``.
     """
+    from scipy.special import ndtr  # slow to import, and only needed here
+
     points = np.linspace(_LOW, _HIGH, _POINTS)
     z = np.arange(-8.4, 8.5, 0.2)
     gaussian = np.exp(-z * z / 2)

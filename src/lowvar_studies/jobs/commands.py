@@ -119,15 +119,21 @@ def tables(study: Study, *, seconds: bool = False) -> list[Path]:
     return written
 
 
-def figure(study: Study, kind: str) -> list[Path]:
-    """Draws one figure of an experiment from its tables."""
-    check_known("figure", kind, study.figures, where=f"experiment {study.name!r}")
-    drawn, (path,) = study.figures[kind], study.figure_files(kind)
-    (table,) = study.table_files(drawn.table)
-    svg, *others = drawn.picture(study.table(drawn.table), path.with_suffix(""), **study.options(kind))
-    mark = {"spec": study.experiment.hash, "place": study.place(svg), "beside": _beside(study, *others, table)}
-    artifact.write_seal(svg, mark)
-    return [svg, *others]
+def figures(study: Study, *kinds: str) -> list[Path]:
+    """Draws figures of an experiment from its tables, by default all of them; returns the files of each in turn."""
+    kinds = kinds or tuple(study.figures)
+    for kind in kinds:
+        check_known("figure", kind, study.figures, where=f"experiment {study.name!r}")
+    tables = {name: study.table(name) for name in dict.fromkeys(study.figures[kind].table for kind in kinds)}
+    written = []
+    for kind in kinds:
+        drawn, (path,) = study.figures[kind], study.figure_files(kind)
+        (table,) = study.table_files(drawn.table)
+        svg, *others = drawn.picture(tables[drawn.table], path.with_suffix(""), **study.options(kind))
+        mark = {"spec": study.experiment.hash, "place": study.place(svg), "beside": _beside(study, *others, table)}
+        artifact.write_seal(svg, mark)
+        written += [svg, *others]
+    return written
 
 
 def claims(study: Study, path=None) -> Path:

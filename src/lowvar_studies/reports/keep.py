@@ -32,10 +32,7 @@ def keep(study: Study, folder: str | Path) -> list[Path]:
         raise UserError(f"{page}: it is of another scale than {study.scale}; remove it first, or choose another --out")
     runs = [(*job.names.values(), job.read("timing.parquet")) for job in study.jobs("run")]
     claims = pd.read_csv(commands.claims(study))
-    pictures = {}
-    for kind in study.figures:
-        drawn = commands.figure(study, kind)
-        pictures[kind] = small(next(path for path in drawn if path.suffix == ".png").read_bytes())
+    pictures = {path.stem: small(path.read_bytes()) for path in commands.figures(study) if path.suffix == ".png"}
     parts = [
         f"# {study.experiment.title}",
         f"Experiment `{name}` at scale `{study.scale}`, written by `lowvar keep {study.path} --scale {study.scale}`.",

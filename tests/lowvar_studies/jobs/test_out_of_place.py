@@ -29,8 +29,7 @@ def whole(tmp_path_factory):
         commands.run(job)
     commands.tables(study)
     commands.tables(study, seconds=True)
-    for kind in study.figures:
-        commands.figure(study, kind)
+    commands.figures(study)
     commands.claims(study)
     return study
 
@@ -133,7 +132,7 @@ def test_a_figure_of_an_older_table_is_found(study):
     assert found
     assert str(study.figure_files(kind)[0]) in found[0]
     assert study.place(path) in found[0]
-    commands.figure(study, kind)
+    commands.figures(study, kind)
     assert not [one for one in commands.check(study) if f"figure {kind}" in one]
 
 
