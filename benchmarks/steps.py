@@ -282,7 +282,7 @@ def timed(task: str, size: str) -> tuple[dict, list[Case], bool]:
 
 def applies(name: str, task: str, problem) -> bool:
     """Whether a method is timed on a task."""
-    from lowvar.vi.linear import LinearProblem
+    from lowvar_studies.models.linear.problem import LinearProblem
 
     if task.startswith(LOGISTIC):
         return name in ("naive", "cv", "joint", "joint_svrg")

@@ -50,7 +50,7 @@ GRADIENTS = [
     ("estimators/base.py", "self.eta(max(t - 1, 0))", "self.eta(t)", "estimators/base.py"),
     ("estimators/base.py", "left = (1 - t / self.r) / self.beta", "left = 1 - t / self.r", f"{OS}:schedules"),
     ("variational.py", "return {block: model[block] - entropy[block] for block in model}", "return {block: model[block] - 0.98 * entropy[block] for block in model}", f"{GS}:naive"),
-    ("linear.py", "self.N * back(weight[:, None] * self.link.curvature(a, t, index), index) + prior_hvp", "self.N * back(weight[:, None] * self.link.curvature(a, t, index), index)", f"{GS}:cv"),
+    ("linear/problem.py", "self.N * back(weight[:, None] * self.link.curvature(a, t, index), index) + prior_hvp", "self.N * back(weight[:, None] * self.link.curvature(a, t, index), index)", f"{GS}:linear_model and cv"),
     ("vi/descent.py", "counted = rows.by_row(problem.N * noise.weight)", "counted = rows.by_row(0.98 * problem.N * noise.weight)", "test_amortised.py:elbo"),
 ]
 

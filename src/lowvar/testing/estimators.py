@@ -15,12 +15,10 @@ import pytest
 from lowvar.core import backend as backends
 from lowvar.core.gaussian import antithetic, independent
 from lowvar.core.optimizers import optimizer
-from lowvar.errors import UserError
 from lowvar.registry import label
 from lowvar.testing.enumerable import (  # fmt: skip
     BATCH,
     costly,
-    costly_linear,
     enumerated_mean,
     epoch_noise,
     exact_gradient,
@@ -43,21 +41,6 @@ def operations(compiled):
 
 def flops(function, *args):
     return operations(jax.jit(function).lower(*args).compile())
-
-
-def costly_cases(name, batches):
-    """The estimator on each of the costly problems that it supports."""
-    factory = GRADIENT.get(name)
-    try:
-        general = factory(costly(), batches)
-    except UserError as error:
-        if "needs a model of the catalogue with linear predictors" not in str(error):
-            raise
-    else:
-        yield costly, general
-        if not batches.covers:
-            return  # a running mean under iid batches takes sums by weights of its own, which cost where rows are fused
-    yield costly_linear, factory(costly_linear(), batches)
 
 
 @cache
@@ -89,9 +72,9 @@ DIGITS = 1e-7  # accuracy of the quadrature, relative to the gradient
 
 
 @cache
-def after_three_epochs(name):
-    """The estimator on the small problem and the state of a descent with antithetic points."""
-    return run(problem(), name, epochs=3, gaussian=antithetic())
+def after_three_epochs(p, name):
+    """The estimator on a small problem and the state of a descent with antithetic points."""
+    return run(p, name, epochs=3, gaussian=antithetic())
 
 
 def with_iid_memory(p, name):
@@ -130,10 +113,16 @@ def settings(step_sizes, **given) -> Settings:
 
 
 class EstimatorContract:
-    """The contract of estimators: signature, declared costs, mean, backends, resuming."""
+    """The contract of estimators: signature, declared costs, mean, backends, resuming.
+
+    An estimator for some models only has a class with its own ``problem`` (seven rows, two coordinates) and ``costly``
+    (96 rows, 16 coordinates, in JAX), of the same forms.
+    """
 
     method: Any = None
     unconstrained: Mapping[str, Any] = {}
+    problem: Any = staticmethod(problem)
+    costly: Any = staticmethod(costly)
 
     @pytest.fixture
     def name(self):
@@ -144,7 +133,7 @@ class EstimatorContract:
         parameters = list(inspect.signature(factory).parameters)
         assert parameters[:2] == ["problem", "batches"]
         assert (inspect.getdoc(factory) or "").count("References:") == 1
-        p = problem()
+        p = self.problem()
         batches = reshuffled(p.N, BATCH)
         estimator = factory(p, batches)
         noise = jax.tree.map(lambda leaf: leaf[0], epoch_noise(p, batches, 0))
@@ -162,40 +151,39 @@ class EstimatorContract:
     def test_declared_oracles_are_what_it_computes(self, name, points, draw):
         """Floating-point operations of an estimate are those of the declared oracle calls."""
         batches = draw(96, 32)
-        for make, estimator in costly_cases(name, batches):
-            declared, w = estimator.properties, params(dim=16)
-            noise = jax.tree.map(
-                lambda leaf: leaf[0], epoch_noise(estimator.problem, batches, 0, gaussian=independent(points))
-            )
-            (gradient, hvp), (full, full_hvp) = unit(make, 32), unit(make, 96)
-            compiled = jax.jit(estimator.estimate).lower(estimator.init(w), w, noise).compile()
-            measured = operations(compiled)
-            expected = (declared.gradients * points + declared.gradients_without_noise) * gradient + declared.hvps * hvp
-            expected += declared.full_gradients_per_call * points * full + declared.full_hvps_per_call * full_hvp
-            # an HVP whose gradient is not used is cheaper by that gradient; the rest is O(dim)
-            least = expected - min(declared.hvps, 1) * gradient - min(declared.full_hvps_per_call, 1) * full
-            # fusions may compute a little twice, but less than one gradient, which this test must detect
-            assert 0.85 * least < measured < 1.25 * expected, [make.__name__, measured / gradient, least / gradient,
-                                                               expected / gradient]  # fmt: skip
+        estimator = GRADIENT.get(name)(self.costly(), batches)
+        declared, w = estimator.properties, params(dim=16)
+        noise = jax.tree.map(
+            lambda leaf: leaf[0], epoch_noise(estimator.problem, batches, 0, gaussian=independent(points))
+        )
+        (gradient, hvp), (full, full_hvp) = unit(self.costly, 32), unit(self.costly, 96)
+        compiled = jax.jit(estimator.estimate).lower(estimator.init(w), w, noise).compile()
+        measured = operations(compiled)
+        expected = (declared.gradients * points + declared.gradients_without_noise) * gradient + declared.hvps * hvp
+        expected += declared.full_gradients_per_call * points * full + declared.full_hvps_per_call * full_hvp
+        # an HVP whose gradient is not used is cheaper by that gradient; the rest is O(dim)
+        least = expected - min(declared.hvps, 1) * gradient - min(declared.full_hvps_per_call, 1) * full
+        # fusions may compute a little twice, but less than one gradient, which this test must detect
+        assert 0.85 * least < measured < 1.25 * expected, [measured / gradient, least / gradient, expected / gradient]
 
     def test_declared_full_passes_and_table(self, name):
         for batches in (reshuffled(96, 32), iid(96, 32)):
-            for make, estimator in costly_cases(name, batches):
-                p, declared, w = estimator.problem, estimator.properties, params(dim=16)
-                state = estimator.init(w)
-                full, _ = unit(make, 96)
-                for function, args, passes in (
-                    (estimator.begin_epoch, (state, w), declared.full_passes),
-                    (estimator.init, (w,), declared.full_passes_at_start),
-                ):
-                    assert flops(function, *args) == pytest.approx(passes * full, rel=0.06, abs=0.02 * full)
-                vectors = sum(leaf.size for leaf in jax.tree.leaves(state) if leaf.ndim and leaf.shape[-1] == p.dim)
-                stored = declared.table_rows * declared.table_blocks * p.dim
-                assert stored <= vectors <= stored + 4 * p.dim  # plus running means
-                assert declared.needs_epochs <= batches.covers
+            estimator = GRADIENT.get(name)(self.costly(), batches)
+            p, declared, w = estimator.problem, estimator.properties, params(dim=16)
+            state = estimator.init(w)
+            full, _ = unit(self.costly, 96)
+            for function, args, passes in (
+                (estimator.begin_epoch, (state, w), declared.full_passes),
+                (estimator.init, (w,), declared.full_passes_at_start),
+            ):
+                assert flops(function, *args) == pytest.approx(passes * full, rel=0.06, abs=0.02 * full)
+            vectors = sum(leaf.size for leaf in jax.tree.leaves(state) if leaf.ndim and leaf.shape[-1] == p.dim)
+            stored = declared.table_rows * declared.table_blocks * p.dim
+            assert stored <= vectors <= stored + 4 * p.dim  # plus running means
+            assert declared.needs_epochs <= batches.covers
 
     def test_oracles_of_an_epoch_add_up(self, name):
-        p = problem()
+        p = self.problem()
         batches = reshuffled(p.N, BATCH)
         estimator = GRADIENT.get(name)(p, batches)
         noise, declared = epoch_noise(p, batches, 0, gaussian=antithetic()), estimator.properties
@@ -215,20 +203,20 @@ class EstimatorContract:
 
     def test_backends_agree_on_the_same_noise(self, name):
         """Antithetic points: several for each row."""
-        estimator, state = after_three_epochs(name)
+        estimator, state = after_three_epochs(self.problem(), name)
         expected = flat(state.params)
         for backend in set(estimator.properties.backends) - {"jax"}:
-            _, state = run(problem(backend), name, epochs=3, backend=backend, gaussian=antithetic())
+            _, state = run(self.problem(backend), name, epochs=3, backend=backend, gaussian=antithetic())
             found = flat(backends.get(backend).to_numpy(state.params))
             np.testing.assert_allclose(found, expected, rtol=1e-10, err_msg=backend)
 
     def test_float32_estimate_is_the_rounded_float64_one(self, name):
         """In each backend; in float64, another test compares the backends."""
         batches = reshuffled(7, 3)
-        noise = jax.tree.map(lambda leaf: np.asarray(leaf[0]), epoch_noise(problem(), batches, 0))
+        noise = jax.tree.map(lambda leaf: np.asarray(leaf[0]), epoch_noise(self.problem(), batches, 0))
 
         def gradient(backend, dtype):
-            ops, estimator = backends.get(backend), GRADIENT.get(name)(problem(backend, dtype), batches)
+            ops, estimator = backends.get(backend), GRADIENT.get(name)(self.problem(backend, dtype), batches)
             cast = [leaf.astype(dtype) if leaf.dtype.kind == "f" else leaf for leaf in noise]
             at, other = (params(backend, dtype, seed=seed) for seed in (1, 3))
 
@@ -240,13 +228,13 @@ class EstimatorContract:
             return flat(found[0])
 
         exact = gradient("jax", np.float64)
-        for backend in GRADIENT.get(name)(problem(), batches).properties.backends:
+        for backend in GRADIENT.get(name)(self.problem(), batches).properties.backends:
             rounded = gradient(backend, np.float32)
             np.testing.assert_allclose(rounded, exact, rtol=2e-5, atol=2e-5, err_msg=backend)
 
     def test_vectorised_runs_are_the_single_ones_and_compile_once_per_shape(self, name):
         """Also where a run is resumed: it goes on as the uninterrupted one does."""
-        p, traced, grid = copy.copy(problem()), [], (0.03, 0.001)
+        p, traced, grid = copy.copy(self.problem()), [], (0.03, 0.001)
         original = p.log_prior
 
         def counting(z):
@@ -273,7 +261,7 @@ class EstimatorContract:
 
     def test_mean_is_the_exact_gradient(self, name):
         """All batches and all of the noise: fresh, after three epochs, and off the parameters of the memory."""
-        estimator, late = after_three_epochs(name)
+        estimator, late = after_three_epochs(self.problem(), name)
         p = estimator.problem
         if not estimator.properties.unbiased:
             assert GRADIENT.about(name).recursive, (
@@ -289,16 +277,18 @@ class EstimatorContract:
 
     def test_the_bias_is_the_carryover_of_the_last_error(self, name):
         made = functools.partial(GRADIENT.get(name), **self.unconstrained)
-        declared = made(problem(), reshuffled(7, 3)).properties
+        declared = made(self.problem(), reshuffled(7, 3)).properties
         if not declared.unbiased:
-            estimator, late = run(problem(), made, epochs=3) if self.unconstrained else after_three_epochs(name)
+            estimator, late = (
+                run(self.problem(), made, epochs=3) if self.unconstrained else after_three_epochs(self.problem(), name)
+            )
             assert_carryover(estimator, late.estimator)
         else:
             assert not GRADIENT.about(name).recursive
             assert declared.carryover == 0
 
     def test_mean_with_iid_batches_all_the_way(self, name):
-        p = problem()
+        p = self.problem()
         estimator = GRADIENT.get(name)(p, iid(p.N, BATCH))
         if not estimator.properties.unbiased:
             return
@@ -311,7 +301,7 @@ class EstimatorContract:
 
     def test_a_resumed_run_is_the_uninterrupted_one(self, name):
         """In PyTorch; for JAX, the test of vectorised runs has a program that does it."""
-        p = problem("torch")
+        p = self.problem("torch")
         if "torch" not in GRADIENT.get(name)(p, reshuffled(p.N, BATCH)).properties.backends:
             pytest.skip("it does not run on torch")
         runs = engine.build(p, of(name), settings((0.01, 0.001), repetitions=2), seed=0, name="contract")

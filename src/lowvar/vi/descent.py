@@ -1,6 +1,6 @@
 """Stochastic gradient descent from three independent choices: estimator, sampler, optimizer.
 
-``Descent`` and ``descend`` take objects; ``make_solver`` makes them from a ``Method`` and ``Settings``.
+``Descent`` and ``descend`` take objects; ``make_estimator`` makes one of a ``Method``, ``descents`` of ``Settings``.
 
 With local latent variables, ``OfBatch`` is the part of a model, of its guide and of an estimator that one batch of rows
 concerns. Given the latent variables that all rows share, the rows are independent, each with its own latent variables
@@ -29,7 +29,7 @@ import numpy as np
 from lowvar.core.optimizers import optimizer
 from lowvar.errors import UserError, kind_of
 from lowvar.vi.batches import Noise, Plan, Sampler
-from lowvar.vi.estimators import GRADIENT, OWN
+from lowvar.vi.estimators import GRADIENT, OURS
 from lowvar.vi.estimators.base import Estimator, Oracles
 from lowvar.vi.guides.gaussian import MeanField
 from lowvar.vi.variational import VariationalProblem
@@ -380,20 +380,6 @@ def descend(estimator: Estimator, sampler: Sampler, optimizer) -> Descent:
     return Descent(estimator, sampler, optimizer)
 
 
-def make_solver(method, spec, problem, sampler):
-    """``setting -> solver`` of a ``Method``: an estimator under an optimizer, or a solver of its own.
-
-    Raises:
-        UserError: no such method, or it does not take its options.
-    """
-    if method.factory in OWN:
-        OWN.check_options(method.factory, method.options, where="solver")
-        make = OWN.get(method.factory)
-        make(problem, sampler, 1.0, **method.options)  # checks options before the run starts
-        return lambda setting: make(problem, sampler, _step_size(setting), **method.options)
-    return descents(make_estimator(method, problem, sampler.batches, spec), spec, sampler)
-
-
 def descents(estimator, spec, sampler):
     """``setting -> solver`` of an estimator under the optimizer of ``Settings``."""
     problem, plan = estimator.problem, spec.schedule
@@ -401,7 +387,7 @@ def descents(estimator, spec, sampler):
     own = step_size_at and (lambda t, xp: step_size_at(xp.astype(t, xp.int32)))
 
     def at(setting):
-        step_size, schedule = _step_size(setting), plan
+        step_size, schedule = step_size_of(setting), plan
         if plan is not None and isinstance(setting, dict):
             schedule = replace(plan, **{name: value for name, value in setting.items() if name != "step_size"})
         if spec.per_row and spec.optimizer == "sgd":
@@ -413,7 +399,8 @@ def descents(estimator, spec, sampler):
     return at
 
 
-def _step_size(setting):
+def step_size_of(setting):
+    """The step size of a setting, see ``VariationalEngine``."""
     return setting["step_size"] if isinstance(setting, dict) else setting
 
 
@@ -462,7 +449,7 @@ def _fits(estimator, problem) -> bool:
     return rows is None or (declared.local and not (declared.table_rows and problem.whole.guide.amortised))
 
 
-def taking(problem, batches, names=GRADIENT.own) -> list[str]:
+def taking(problem, batches, names=tuple(OURS)) -> list[str]:
     """The estimators that take the latent variables of a problem's rows, among ``names`` of lowvar's own."""
     found = []
     for name in names:

@@ -45,7 +45,6 @@ from lowvar.vi.run.watched import ENDED, Evaluation, Run, Watch, called, interru
 from lowvar.vi.settings import (
     check_arguments,
     check_callback,
-    check_estimator,
     default_estimator,
     depends_on_batch,
     own_objects,
@@ -582,7 +581,7 @@ def fit(
         Wang, Geffner and Domke, "Joint control variate for faster black-box variational inference", 2024.
     """
     if estimator is not None:
-        check_estimator(estimator)
+        GRADIENT.entry(estimator)
     check_arguments(fit, options, estimator)
     check_callback(callback)
     of_steps = {

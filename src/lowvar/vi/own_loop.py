@@ -11,9 +11,10 @@ from lowvar.core.gaussian import GAUSSIAN
 from lowvar.errors import UserError, check_known, whole
 from lowvar.vi.batches import BATCHES, Batches, Noise
 from lowvar.vi.descent import make_estimator
+from lowvar.vi.estimators import GRADIENT
 from lowvar.vi.estimators.base import Estimator
 from lowvar.vi.run.settings import Method
-from lowvar.vi.settings import batch_of, check_estimator, problem_of, start_of
+from lowvar.vi.settings import batch_of, problem_of, start_of
 
 
 def problem(
@@ -59,7 +60,7 @@ def estimator(
     Raises:
         UserError: an unknown name or option, or a batch size out of range.
     """
-    check_estimator(name)
+    GRADIENT.entry(name)
     check_known("batches", batches, ("reshuffled", "iid"))
     size = batch_of(problem) if batch_size is None else whole("batch_size", batch_size, 1)
     drawn = BATCHES[batches](problem.N, size)

@@ -17,7 +17,7 @@ from lowvar.core.optimizers import OPTIMIZERS
 from lowvar.core.rows import in_files
 from lowvar.errors import UserError, check_known, one_line, positive, unknown_name, whole
 from lowvar.registry import label
-from lowvar.vi.estimators import GRADIENT, OWN
+from lowvar.vi.estimators import GRADIENT
 from lowvar.vi.estimators.base import schedule_of
 from lowvar.vi.guides.forms import from_autoguide
 from lowvar.vi.numpyro.model import from_numpyro
@@ -180,16 +180,6 @@ def batch_of(problem) -> int:
     return min(problem.subsample_size or BATCH, problem.N)
 
 
-def check_estimator(name: str | Callable) -> None:
-    """Rejects anything but the name or the factory of an estimator."""
-    if isinstance(name, str) and name in OWN:
-        raise UserError(
-            f"estimator {name!r}: it is a solver with its own update, which fit and decompose do not run; use an "
-            f"estimator, such as {DEFAULT!r}, or run {name} as a method of an experiment: lowvar run EXPERIMENT.yaml"
-        )
-    GRADIENT.entry(name)
-
-
 def default_estimator(problem, solver, num_steps: int) -> str:
     """The estimator of a fit that names none: the guide's, or ``naive`` for less than two passes over the data."""
     default = problem.guide.estimator
@@ -230,7 +220,7 @@ def methods_of(estimators) -> dict[str, Method]:
                 f"estimators: {title!r}: {value!r}: a label needs a name such as 'joint', a factory, "
                 "or {'estimator': 'joint', ...} with options"
             )
-        check_estimator(estimator)
+        GRADIENT.entry(estimator)
         methods[title] = Method(estimator, options)
     return methods
 

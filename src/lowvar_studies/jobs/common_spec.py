@@ -89,8 +89,9 @@ def _sources(values: Any) -> dict[str, str]:
     """The hashes of the files of a user's own factories, by name."""
     from lowvar.integrals import INTEGRAL
     from lowvar.search.solvers import SEARCH
-    from lowvar.vi.estimators import GRADIENT, OWN
+    from lowvar.vi.estimators import GRADIENT
     from lowvar.vi.guides.gaussian import GUIDES
+    from lowvar_studies.estimators import OWN
     from lowvar_studies.functions.catalogue import FUNCTIONS
     from lowvar_studies.integrals.catalogue import PROBLEMS
     from lowvar_studies.models.catalogue import MODELS

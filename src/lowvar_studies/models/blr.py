@@ -19,9 +19,9 @@ import math
 from typing import Any
 
 from lowvar.core.backend import get
-from lowvar.vi.designs import Affine, Dense
-from lowvar.vi.linear import LinearProblem
 from lowvar_studies.models.checks import count_classes
+from lowvar_studies.models.linear.designs import Affine, Dense
+from lowvar_studies.models.linear.problem import LinearProblem
 from lowvar_studies.models.logistic_regression import classifier
 
 _LOG_2PI = math.log(2 * math.pi)

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from lowvar.core.backend import get
-from lowvar.vi.designs import Pairs
-from lowvar.vi.linear import LinearProblem, linear, standard_normal
-from lowvar.vi.links import Bernoulli
 from lowvar_studies.models.checks import numbers
+from lowvar_studies.models.linear.designs import Pairs
+from lowvar_studies.models.linear.links import Bernoulli
+from lowvar_studies.models.linear.problem import LinearProblem, linear, standard_normal
 
 DATA = ("winner", "loser", "players")  # arrays that the model needs
 

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from lowvar.core.backend import get
-from lowvar.vi.designs import Dense
-from lowvar.vi.linear import LinearProblem, linear, standard_normal
-from lowvar.vi.links import Bernoulli, Categorical
 from lowvar_studies.models.checks import count_classes, features, numbers
+from lowvar_studies.models.linear.designs import Dense
+from lowvar_studies.models.linear.links import Bernoulli, Categorical
+from lowvar_studies.models.linear.problem import LinearProblem, linear, standard_normal
 from lowvar_studies.models.split import TEST, held_out
 
 DATA = ("x", "y")  # arrays that the models need

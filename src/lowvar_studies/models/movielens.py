@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from lowvar.core.backend import get
-from lowvar.vi.designs import Grouped
-from lowvar.vi.linear import LinearProblem, linear
-from lowvar.vi.links import Categorical
 from lowvar_studies.models.checks import count_classes, numbers
+from lowvar_studies.models.linear.designs import Grouped
+from lowvar_studies.models.linear.links import Categorical
+from lowvar_studies.models.linear.problem import LinearProblem, linear
 
 _LOG_2PI = math.log(2 * math.pi)
 

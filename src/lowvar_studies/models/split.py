@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from lowvar.errors import UserError
-from lowvar.vi.linear import log_likelihood
 from lowvar.vi.variational import HeldOut
+from lowvar_studies.models.linear.problem import log_likelihood
 
 TEST = "test_"  # prefix of the names of the arrays with test rows
 

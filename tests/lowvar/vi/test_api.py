@@ -130,7 +130,6 @@ def test_decompose_takes_labels_and_options(example, data, fitted, tmp_path):
         ({"estimator": lambda problem, batches=None: 3}, "Estimator"),
         ({"estimator": lambda: 3}, "factory"),
         ({"estimator": "joint", "tabel": "rows"}, "'tabel'.*'table'"),
-        ({"estimator": "smiso"}, "'smiso'"),
         ({"naive_epoch": 3}, "'naive_epoch'.* estimator="),
         ({"optimizer": "adm"}, "optimizer 'adm'.*'adam'"),
         ({"noise": "rqcm"}, "'rqcm'.*'rqmc'"),
@@ -159,7 +158,6 @@ TWICE = [functools.partial(storm, a=0.1), functools.partial(storm, a=0.5)]
     ("options", "named"),
     [
         *(({"estimators": estimators}, named) for estimators, named in (
-            (("naive", "smiso"), "'smiso'"),
             ("naive,cw", "'cw'"),
             ({"mine": "jiont"}, "'jiont'.*'joint'"),
             ({"mine": {"naive_epochs": 3}}, "'mine'"),

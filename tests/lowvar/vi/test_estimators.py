@@ -1,4 +1,4 @@
-"""Means, signatures, declared costs, backends, dtypes, compilation, tables: for every registered estimator."""
+"""Means, signatures, declared costs, backends, dtypes, compilation, tables: for every estimator of the library."""
 
 from dataclasses import replace
 
@@ -10,31 +10,31 @@ from lowvar.core.gaussian import independent
 from lowvar.core.optimizers import optimizer
 from lowvar.errors import UserError
 from lowvar.testing import estimator_contract
-from lowvar.testing.enumerable import costly, flat, problem, run
+from lowvar.testing.enumerable import flat, problem, run
 from lowvar.testing.estimators import EstimatorContract, assert_carryover
 from lowvar.vi.batches import fixed, iid, reshuffled, sampler
 from lowvar.vi.descent import descend
-from lowvar.vi.estimators import GRADIENT
+from lowvar.vi.estimators import GRADIENT, OURS
 from lowvar.vi.run import engine
 from lowvar.vi.run.settings import Method
 
 
 def short(*names):
     """All estimators; those that are not named in ``make test-long`` alone."""
-    return [pytest.param(one, marks=() if one in names else pytest.mark.long) for one in sorted(GRADIENT.own)]
+    return [pytest.param(one, marks=() if one in names else pytest.mark.long) for one in sorted(OURS)]
 
 
 # of the kinds of state, a table of rows and a recursion over two points
 OF_KINDS, TABLE = short("joint", "mlmc_adaptive"), short("joint")
 
 # costs of each kind: the others count as one of these does
-OF_COSTS = short("naive", "cv", "inc", "joint", "joint_adaptive", "joint_current", "joint_glm_sigma", "mlmc")
+OF_COSTS = short("naive", "cv", "inc", "joint", "joint_adaptive", "joint_current", "mlmc")
 
 
 class TestEstimators(EstimatorContract):
     """The whole contract; of what asks little of an estimator beyond the kind of its state, the rest is long."""
 
-    @pytest.fixture(params=sorted(GRADIENT.own))
+    @pytest.fixture(params=sorted(OURS))
     def name(self, request):
         return request.param
 
@@ -121,12 +121,6 @@ def test_a_run_draws_the_batches_that_its_estimator_is_made_for():
         descend(estimator, draw, optimizer("sgd", 0.1, backends.get("jax")))
 
 
-@pytest.mark.parametrize("name", ["joint_glm", "joint_glm_sigma"])  # for models of the catalogue with linear predictors
-def test_needs_linear_predictors(name):
-    with pytest.raises(UserError, match="needs a model of the catalogue with linear predictors"):
-        GRADIENT.get(name)(costly(), reshuffled(96, 32))
-
-
 @pytest.mark.parametrize(
     ("recursive", "fed"),
     [
@@ -150,14 +144,14 @@ def test_the_bias_is_the_carryover_of_the_last_error(recursive, fed):
 
 
 def test_every_recursive_estimator_is_tested_for_its_bias():
-    made = {one: GRADIENT.get(one)(problem(), iid(7, 3)).properties for one in GRADIENT if "glm" not in one}
+    made = {one: GRADIENT.get(one)(problem(), iid(7, 3)).properties for one in OURS}
     assert sorted(one for one, of in made.items() if not of.unbiased) == sorted(
-        one for one in GRADIENT.own if GRADIENT.about(one).recursive
+        one for one in OURS if GRADIENT.about(one).recursive
     )
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", sorted(GRADIENT.own))
+@pytest.mark.parametrize("name", sorted(OURS))
 def test_the_contract_of_the_mean_holds_with_antithetic_points(name):
     contract = estimator_contract(name)()
     contract.pairs = True

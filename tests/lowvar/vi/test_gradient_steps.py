@@ -17,7 +17,8 @@ from lowvar.core import backend as backends
 from lowvar.core.gaussian import independent
 from lowvar.testing.enumerable import data, epoch_noise, problem
 from lowvar.vi.batches import fixed, iid, reshuffled
-from lowvar.vi.estimators import GRADIENT
+from lowvar.vi.estimators import GRADIENT, OURS
+from lowvar_studies.models.logistic_regression import problem as logistic_regression
 
 N, D, B, S, EPOCHS = 7, 2, 3, 2, 3
 X, SIGN = data()["x"], 2.0 * data()["y"] - 1
@@ -277,8 +278,6 @@ CASES = [
     ("joint", {}, Joint(), (reshuffled, fixed, iid)),
     ("joint_svrg", {}, Svrg(), RESHUFFLED),
     ("joint_current", {}, Current(), IID),
-    ("joint_glm", {}, Current(), IID),
-    ("joint_glm_sigma", {}, CurrentSigma(), IID),
     ("joint_adaptive", {"memory": 4}, Adaptive(), RESHUFFLED),
     ("mlmc", {}, Recursion(1.0), RESHUFFLED),
     ("mlmc", {"restart": 6, "base": "stl"}, Recursion(1.0, stl, 6), RESHUFFLED),
@@ -290,8 +289,19 @@ CASES = [
 ]
 
 
+# of the laboratory, for its models with linear predictors; and what such models compute by themselves
+ON_LINEAR = [
+    ("cv", {}, Alone(cv), RESHUFFLED),
+    ("joint", {}, Joint(), RESHUFFLED),
+    ("joint_current", {}, Current(), IID),
+    ("joint_glm", {}, Current(), IID),
+    ("joint_glm_sigma", {}, CurrentSigma(), IID),
+]
+
+
 def test_every_estimator_is_transcribed():
-    assert {name for name, *_ in CASES} == set(GRADIENT.own)
+    assert {name for name, *_ in CASES} == set(OURS)
+    assert {name for name, *_ in CASES + ON_LINEAR} == set(GRADIENT.own)
 
 
 @functools.cache
@@ -316,16 +326,26 @@ def flat(gradient):
     return np.concatenate([np.asarray(gradient[block]) for block in ("mu", "log_sigma")])
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "formula", "draw"),
-    [
-        pytest.param(name, options, formula, draw, id="-".join([name, *map(str, options), draw.__name__]))
-        for name, options, formula, draws in CASES
-        for draw in draws
-    ],
-)
+def each(cases):
+    """A test for each case and each kind of batches."""
+    return pytest.mark.parametrize(
+        ("name", "options", "formula", "draw"),
+        [
+            pytest.param(name, options, formula, draw, id="-".join([name, *map(str, options), draw.__name__]))
+            for name, options, formula, draws in cases
+            for draw in draws
+        ],
+    )
+
+
+@each(CASES)
 def test_each_step_is_the_formula(name, options, formula, draw):
     check(GRADIENT.get(name)(problem("torch"), draw(N, B), **options), formula, draw)
+
+
+@each(ON_LINEAR)
+def test_each_step_on_a_linear_model_is_the_formula(name, options, formula, draw):
+    check(GRADIENT.get(name)(logistic_regression(data(), "torch"), draw(N, B), **options), formula, draw)
 
 
 def test_a_prior_that_is_not_said_to_be_quadratic_is_controlled_to_second_order():

@@ -7,11 +7,8 @@ import jax
 import numpy as np
 import pytest
 
-from lowvar.errors import UserError
 from lowvar.testing.enumerable import enumerated_mean, guide_params, quadrature_gradient, run
 from lowvar.testing.enumerable import problem as mean_field_problem
-from lowvar.vi.batches import iid
-from lowvar.vi.estimators import GRADIENT
 from lowvar.vi.guides.gaussian import GUIDES, with_guide
 
 MAIN = ("naive", "stl", "cv", "joint", "joint_svrg", "joint_adaptive", "joint_current")
@@ -51,10 +48,3 @@ def test_mean_is_the_exact_gradient(name, guide):
     mean = enumerated_mean(estimator, points=POINTS, size=SIZE)
     for state in (fresh, late.estimator) if jax.tree.leaves(fresh) else ((),):
         np.testing.assert_allclose(mean(state, w), exact, atol=1e-10 * np.linalg.norm(exact))
-
-
-@pytest.mark.parametrize("name", ["joint_glm", "joint_glm_sigma"])
-def test_an_estimator_that_needs_independent_coordinates(name):
-    p = problem("full_rank")
-    with pytest.raises(UserError, match=f"{name!r} needs the mean-field guide"):
-        GRADIENT.get(name)(p, iid(p.N, SIZE))

@@ -13,6 +13,7 @@ from lowvar.vi.run import engine
 from lowvar.vi.run.settings import Method, Settings
 from lowvar_studies.datasets.prepare import prepare
 from lowvar_studies.jobs import commands
+from lowvar_studies.jobs.variational import engine as methods
 from lowvar_studies.models.logistic_regression import problem as logistic_regression
 
 SAMPLER = importlib.import_module("lowvar.vi.batches")  # the package has a function of the same name
@@ -28,7 +29,7 @@ def problem(backend="jax"):
 
 def build(method="joint", backend="jax", options=None, **settings):
     spec = Method(method, options or {})
-    return engine.build(problem(backend), spec, Settings(**{**SETTINGS, **settings}), seed=0, name="small")
+    return methods.build(problem(backend), spec, Settings(**{**SETTINGS, **settings}), seed=0, name="small")
 
 
 def split(monkeypatch):

@@ -1,4 +1,4 @@
-"""The mean of a log softmax under a Gaussian, against a fine grid."""
+"""The means of a log softmax and of a log sigmoid under a Gaussian, against a fine grid."""
 
 import functools
 
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lowvar.core.backend import get
-from lowvar.vi import glm
+from lowvar_studies.models.linear import glm
 
 
 def brute_log_sum_exp(mean, sd):
@@ -72,3 +72,17 @@ def test_expected_log_softmax_of_two_classes_is_the_sigmoids():
     sigmoid = jax.jit(functools.partial(glm.expected_log_sigmoid, get("jax")))
     one = sigmoid(jnp.asarray(mean[:, 0] - mean[:, 1]), jnp.asarray(np.hypot(*sd.T)))
     np.testing.assert_allclose(two, one, rtol=0, atol=3e-6)
+
+
+@pytest.mark.parametrize("scale", [1.0, 6.1, 2000.0])
+def test_expected_log_sigmoid_of_wide_predictors(scale):
+    """The quadrature against a brute-force one, also where the predictor spreads far over the kink."""
+    mean = np.array([0.0, 0.7, -2.0]) * np.array([1.0, scale, scale])
+    t = np.linspace(-10, 10, 2_000_001)
+    weights = np.exp(-(t**2) / 2) / np.exp(-(t**2) / 2).sum()
+    brute = [-(weights @ np.logaddexp(0, -(m + scale * t))) for m in mean]
+    for backend in ("jax", "torch"):
+        ops = get(backend)
+        mean_of_log = ops.jit(lambda mean, sd, ops=ops: glm.expected_log_sigmoid(ops, mean, sd))
+        found = ops.to_numpy(mean_of_log(ops.asarray(mean), ops.asarray(np.full(3, scale))))
+        np.testing.assert_allclose(found, brute, rtol=1e-8, atol=1e-9)

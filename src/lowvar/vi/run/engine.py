@@ -26,8 +26,8 @@ from lowvar.core.loop import Runs, geometric
 from lowvar.core.optimizers import answer
 from lowvar.errors import UserError
 from lowvar.vi.batches import BATCHES, Noise, Plan, sampler
-from lowvar.vi.descent import descents, make_estimator, make_solver, of_batch
-from lowvar.vi.estimators import GRADIENT, OWN
+from lowvar.vi.descent import descents, make_estimator, of_batch
+from lowvar.vi.estimators import GRADIENT
 from lowvar.vi.estimators.following import following
 from lowvar.vi.gradient_errors import measurer
 from lowvar.vi.judgement import common_elbo
@@ -130,8 +130,8 @@ class VariationalEngine(Runs):
         if needed > _SHARE * available:
             raise UserError(
                 f"{self.problem.name}: the tables of {runs} need {needed / 2**30:.1f} GiB, and the "
-                f"machine has {available / 2**30:.1f}; use {fewer}a larger batch, dtype float32, or a method with a "
-                "smaller table: joint_svrg, or joint_glm for a model with linear predictors"
+                f"machine has {available / 2**30:.1f}; use {fewer}a larger batch, dtype float32, or a method "
+                "with a smaller table, such as joint_svrg"
             )
 
     def _state_bytes(self):
@@ -351,12 +351,19 @@ def build(
         name: the problem's name, from which the keys of noise and starts derive.
         starts: initial parameters, ``{"mu": (repetitions, dim), ...}``; by default the solver's ``initial``.
         num_steps: of the single run of a fit.
+
+    Raises:
+        UserError: no such estimator, or it does not take its options.
     """
     method = with_pilot(method, problem, solver, seed, f"{name} pilot", starts)
     keys = noise_keys(seed, name, solver.repetitions)
     if starts is None:
         starts = start_params(problem, solver.initial, seed, name, solver.repetitions)
-    return VariationalEngine(problem, partial(make_solver, method, solver), solver, keys, starts, num_steps)
+
+    def make_solver(problem, sampler):
+        return descents(make_estimator(method, problem, sampler.batches, solver), solver, sampler)
+
+    return VariationalEngine(problem, make_solver, solver, keys, starts, num_steps)
 
 
 def follow(
@@ -413,8 +420,6 @@ def with_pilot(method, problem, solver, seed: int, name: str, starts):
     Raises:
         UserError: several step sizes, whose variances would differ.
     """
-    if method.factory in OWN:
-        return method
     stated = {name: one.default for name, one in inspect.signature(GRADIENT.get(method.factory)).parameters.items()}
     stated |= method.options
     if stated.get("variances", ()) is not None:  # it does not need them, or has them

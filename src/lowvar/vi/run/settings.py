@@ -12,7 +12,7 @@ LBFGS = "lbfgs"  # the optimizer of a fit at fixed draws
 
 @dataclass(frozen=True)
 class Method:
-    """An estimator, or a solver with its own update.
+    """An estimator with its options.
 
     Attributes:
         factory: the registry's key: a name, ``module:function``, or a factory.

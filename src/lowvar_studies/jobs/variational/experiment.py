@@ -138,7 +138,8 @@ class VariationalExperiment(ExperimentSpec):
 
     def decomposed_methods(self, problem: str) -> list[str]:
         """The methods whose variance is decomposed on a problem."""
-        from lowvar.vi.estimators import GRADIENT, OWN
+        from lowvar.vi.estimators import GRADIENT
+        from lowvar_studies.estimators import OWN
 
         chosen = self.decomposition_on(problem).methods
         methods = self.methods_on(problem) if chosen is None else chosen
@@ -239,9 +240,10 @@ class VariationalExperiment(ExperimentSpec):
 
     def check_names(self, where: str) -> None:
         """Raises UserError for unknown models, datasets, methods or settings; ``where`` begins the message."""
-        from lowvar.vi.estimators import GRADIENT, OWN
+        from lowvar.vi.estimators import GRADIENT
         from lowvar_studies.datasets.catalogue import DATASETS
         from lowvar_studies.datasets.prepare import SCALINGS
+        from lowvar_studies.estimators import OWN
         from lowvar_studies.models.catalogue import MODELS
 
         for name, problem in self.problems.items():
@@ -272,7 +274,8 @@ class VariationalExperiment(ExperimentSpec):
             raise UserError(f"{where}: {error}") from error.__cause__
 
     def _check_decomposition(self, problem: str) -> None:
-        from lowvar.vi.estimators import GRADIENT, OWN
+        from lowvar.vi.estimators import GRADIENT
+        from lowvar_studies.estimators import OWN
 
         spec = self.decomposition_on(problem)
         for key, names in (("leader", (spec.leader,)), ("methods", spec.methods or ())):

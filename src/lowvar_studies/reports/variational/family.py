@@ -18,7 +18,7 @@ from lowvar_studies.reports.variational.gathering import first_setting
 
 def engine(spec, prepared):
     """The engine of a run's spec on prepared data."""
-    from lowvar.vi.run import engine as engines
+    from lowvar_studies.jobs.variational import engine as engines
 
     objective = problem(spec.problem, prepared, spec.solver.dtype, spec.backend, spec.name, spec.seed)
     return engines.build(objective, spec.method.make(), spec.solver.make(), seed=spec.seed, name=spec.name)

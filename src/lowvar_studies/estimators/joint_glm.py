@@ -5,7 +5,7 @@ from lowvar.vi.estimators.base import Estimator, Properties
 from lowvar.vi.estimators.joint_current import prior_controlled
 from lowvar.vi.estimators.saga import Terms, saga
 from lowvar.vi.estimators.tables import cached
-from lowvar.vi.linear import LinearProblem
+from lowvar_studies.models.linear.problem import LinearProblem
 
 
 def joint_glm(problem, batches) -> Estimator:

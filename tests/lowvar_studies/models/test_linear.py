@@ -10,10 +10,10 @@ from lowvar.core.gaussian import independent
 from lowvar.core.optimizers import optimizer
 from lowvar.vi.batches import Noise, reshuffled, sampler
 from lowvar.vi.descent import descend
-from lowvar.vi.designs import Affine, Dense, Grouped, Pairs
 from lowvar.vi.estimators import GRADIENT
-from lowvar.vi.linear import linear, standard_normal
-from lowvar.vi.links import Bernoulli, Categorical
+from lowvar_studies.models.linear.designs import Affine, Dense, Grouped, Pairs
+from lowvar_studies.models.linear.links import Bernoulli, Categorical
+from lowvar_studies.models.linear.problem import linear, standard_normal
 
 N, OPS, RNG = 6, get("jax"), np.random.default_rng(3)
 X = jnp.asarray(RNG.normal(size=(N, 2)))

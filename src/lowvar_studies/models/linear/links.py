@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from lowvar.core.backend import Backend
-from lowvar.vi import glm
-from lowvar.vi.designs import rows
+from lowvar_studies.models.linear import glm
+from lowvar_studies.models.linear.designs import rows
 
 
 @dataclass(frozen=True, eq=False)

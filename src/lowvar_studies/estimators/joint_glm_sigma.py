@@ -1,7 +1,7 @@
 """The joint control variate from cached predictors, for ``mu`` and ``log sigma``."""
 
 from lowvar.vi.estimators.base import Estimator
-from lowvar.vi.estimators.joint_glm import from_predictors
+from lowvar_studies.estimators.joint_glm import from_predictors
 
 
 def joint_glm_sigma(problem, batches) -> Estimator:

@@ -9,9 +9,9 @@ from lowvar.core.gaussian import independent
 from lowvar.core.keys import named_key
 from lowvar.errors import UserError
 from lowvar.vi.batches import Noise, fixed, iid, reshuffled, sampler
-from lowvar.vi.run import engine
 from lowvar.vi.run.settings import Method, Settings
-from lowvar.vi.smiso import smiso
+from lowvar_studies.estimators.smiso import smiso
+from lowvar_studies.jobs.variational import engine
 from lowvar_studies.models.logistic_regression import problem as logistic_regression
 
 N, DIM, BATCH = 11, 3, 4  # the last batch has three rows
