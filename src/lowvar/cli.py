@@ -32,7 +32,22 @@ def main(argv: list[str] | None = None) -> int:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Suggests the closest valid choice."""
+    """Suggests the closest valid choice or option."""
+
+    def parse_known_args(self, args=None, namespace=None):  # type: ignore[override]
+        # before argparse looks: it would name the required option that is missing, not the misspelt one
+        self._check_options(sys.argv[1:] if args is None else args)
+        return super().parse_known_args(args, namespace)
+
+    def _check_options(self, words):
+        known = self._option_string_actions
+        for word in words:
+            name = word.partition("=")[0]
+            if word == "--" or (self._subparsers is not None and not word.startswith("-")):
+                return  # the rest are positional, or the command's own
+            is_option = name.startswith("-") and " " not in name and not name[1:2].isdigit()  # -5 is a value
+            if is_option and not any(option.startswith(name) for option in known):  # argparse accepts beginnings
+                self.error(str(unknown_name("option", name, known)))
 
     def error(self, message):
         if "invalid choice: " in message and "(choose from" in message:

@@ -120,6 +120,32 @@ def check_known(kind: str, name: object, known: Collection[str], *, where: str =
         raise unknown_name(kind, name, known, where=where)
 
 
+def chosen_names(kind: str, given: Any, known: Collection[str], *, where: str) -> list[str]:
+    """One name or several of a list, in the given order; all of the list for None.
+
+    Args:
+        kind: the kind of object, e.g. ``"site"``.
+        given: a name, names, or None.
+        known: the valid names.
+        where: the argument that the names came from.
+
+    Raises:
+        UserError: an unknown name, none, or something else than names.
+
+    >>> chosen_names("site", "b", ["a", "b"], where="var_names")
+    ['b']
+    """
+    if given is None:
+        return list(known)
+    several = isinstance(given, Iterable) and not isinstance(given, (str, Mapping))
+    names = list(given) if several else [given]
+    if not names or not all(isinstance(name, str) for name in names):
+        raise UserError(f"{where} {given!r}: give one name or several, of {', '.join(known) or 'none'}")
+    for name in names:
+        check_known(kind, name, known, where=where)
+    return names
+
+
 def kind_of(value: object) -> str:
     """The name of a value's type with its article.
 

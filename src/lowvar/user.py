@@ -74,6 +74,7 @@ def decompose(args, own) -> None:
     if importlib.util.find_spec("matplotlib") is None:
         print(f"wrote {table}; for the figure: pip install 'lowvar[plot]'")
         return
+    stem.parent.mkdir(parents=True, exist_ok=True)
     result.plot(stem)
     print(f"wrote {table}, {stem}.png")
 

@@ -80,6 +80,10 @@ OF_BC, OWN, E = [*RUN[2:]], ["decompose", "model.py:good", "--data"], ["--proble
         (["decompose", "small.yaml", "--problem", "bc", "--step-size", "1", "--seed", "0"], "--step-size, --seed"),
         (["table", "search.yaml"], "lowvar run search.yaml --scale quick --problem bits --method ingo_binary --backend jax --out results/"),
         (["integrate", "d.npz"], "'x'"),
+        ([*OWN, "d.npz", "--batch-sise", "5"], "'--batch-size'"),
+        ([*OWN, "d.npz", "--batch-sise=5"], "'--batch-size'"),
+        (["run", "small.yaml", "--problm", "bc", "--method", "naive"], "'--problem'"),
+        (["--debgu", "list"], "'--debug'"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )  # fmt: skip

@@ -56,7 +56,7 @@ def test_the_version_is_the_package_s():
     from importlib.metadata import version
 
     assert lowvar.__version__ == version("lowvar")
-    said = subprocess.run([sys.executable, "-m", "lowvar.cli", "--version"], capture_output=True, text=True, check=True)
+    said = subprocess.run([sys.executable, "-m", "lowvar", "--version"], capture_output=True, text=True, check=True)
     assert said.stdout == f"lowvar {lowvar.__version__}\n"
 
 

@@ -65,6 +65,36 @@ def test_other_processors_are_one_line_each_and_limit_every_library(repository, 
     assert found == {"sse4": "['Nehalem'] DEFAULT 1 []", "avx2": "['Haswell'] AVX2 2 ['--random-order-seed=1']"}
 
 
+PIP = """#!/bin/sh
+echo 'Collecting torch==2 (from lowvar)'
+echo '  Downloading torch-2.whl.metadata (28 kB)'
+for i in $(seq 99); do echo 'Collecting small'; done
+echo 'Downloading torch-2.whl (899.8 MB)'
+echo 'Downloading small-1.whl (1.8 MB)'
+echo 'Installing collected packages: torch, small'
+{end}
+"""
+
+
+@pytest.mark.parametrize(
+    ("end", "code"), [("echo 'Successfully installed torch-2 small-1'", 0), ("echo 'ERROR: no space' >&2; exit 1", 2)]
+)
+def test_an_installation_says_in_few_lines_how_far_it_is(repository, tmp_path, end, code):
+    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+        (tmp_path / name).write_text((repository / name).read_text())
+    python = tmp_path / ".venv/bin/python"
+    python.parent.mkdir(parents=True)
+    python.write_text(PIP.replace("{end}", end))
+    python.chmod(0o755)
+    done = subprocess.run(["make", "-s", "install"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == code, done.stderr
+    assert (tmp_path / ".venv/installed").exists() == (code == 0)
+    assert done.stdout.count("torch-2.whl") == 1
+    assert "small-1" not in done.stdout
+    assert 4 < done.stdout.count("\n") < 8
+    assert ("no space" in done.stderr) == (code != 0)
+
+
 def test_clean_spares_the_pages_of_results_and_data(repository, tmp_path):
     (tmp_path / "Makefile").write_text((repository / "Makefile").read_text())
     for path in ("results/README.md", "results/quick/a.csv", "data/README.md", "data/raw/b", "logs/c"):

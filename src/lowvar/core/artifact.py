@@ -122,6 +122,8 @@ def read_arrays(path: str | Path, *, expect: Mapping[str, Any] | None = None, re
         digest = mark.pop("digest", None)
     except OSError as error:
         raise _Unreadable(path, error, rebuild) from error
+    except npz.Damaged as error:
+        raise UserError(f"{path}: damaged, or no npz: {error}{_again(rebuild)}") from error
     except (KeyError, ValueError, AttributeError, TypeError, RecursionError) as error:
         raise UserError(f"{path}: not an array file of lowvar, or damaged{_again(rebuild)}") from error
     _check_digest(path, digest, digest == _of_arrays(arrays, mark), rebuild)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from lowvar.errors import of_place
+from lowvar.errors import UserError, of_place, shown
 
 _unfinished: dict[Path, int] = {}  # files that are being written, each open and locked
 _together: contextvars.ContextVar[list[tuple[Path, Path]] | None] = contextvars.ContextVar("together", default=None)
@@ -57,6 +57,19 @@ def atomic(path: str | os.PathLike) -> Iterator[Path]:
     finally:
         if part is not None:
             _forget(part)
+
+
+def check_folder(path: str | os.PathLike) -> None:
+    """Refuses a file in a folder that does not exist: a caller from Python may have misspelt it.
+
+    Commands and the workflow make the folders of their results.
+
+    Raises:
+        UserError: there is no such folder.
+    """
+    folder = Path(path).parent
+    if not folder.is_dir():
+        raise UserError(f"cannot write {shown(path)}: the folder {shown(folder)} does not exist")
 
 
 @contextlib.contextmanager

@@ -1,10 +1,14 @@
-"""Labels of a user's pandas objects: names of columns, and the order of rows."""
+"""Labels of a user's pandas objects: names of columns, and the order of rows; and tables as text."""
 
 import itertools
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from lowvar.errors import UserError
+
+ROUNDING = ("auto",)  # the values of `round_to` beside None
 
 
 def names_in(values: Any) -> list[str] | None:
@@ -71,6 +75,30 @@ def _check_columns(name: str, scores: Any, first: str, samples: Any) -> None:
 
 def _numbered(index: Any) -> bool:
     return type(index).__name__ == "RangeIndex" and index.start == 0 and index.step == 1
+
+
+def rounded(table: Any, errors: Mapping[str, str]) -> Any:
+    """A table with the digits that its errors justify, as text.
+
+    Args:
+        table: a data frame of numbers.
+        errors: column -> the column of its errors, to the place of whose first digit it is shown; all other columns
+            have two digits.
+    """
+
+    def short(number: float) -> str:
+        return np.format_float_positional(number, precision=2, fractional=False, trim="-")
+
+    def to_place(number: float, error: float) -> str:
+        if not (np.isfinite(error) and error > 0):
+            return f"{number:.6g}"
+        places = -int(np.floor(np.log10(error)))
+        return f"{round(number, places):.{max(places, 0)}f}"
+
+    text = table.map(short)
+    for name, error in errors.items():
+        text[name] = [to_place(*pair) for pair in zip(table[name], table[error], strict=True)]
+    return text
 
 
 def _is_frame(one: Any) -> bool:

@@ -13,7 +13,8 @@ import numpy as np
 
 from lowvar.errors import UserError
 
-_END, _COUNT, _UNSTATED = 22, slice(10, 12), 0xFFFF  # record at the end of a zip archive: its number of members
+# record at the end of a zip archive: its length, first bytes and number of members
+_END, _SIGNATURE, _COUNT, _UNSTATED = 22, b"PK\5\6", slice(10, 12), 0xFFFF
 _HOW = "write it with numpy.savez(path, x=x, y=y)"
 
 
@@ -38,7 +39,7 @@ def read(source: str | os.PathLike | IO[bytes]) -> dict[str, np.ndarray]:
     {'x': array([0, 1, 2])}
     >>> read(io.BytesIO(stream.getvalue()[:-1]))
     Traceback (most recent call last):
-    lowvar.core.npz.Damaged: it is not a zip archive, or it is cut off
+    lowvar.core.npz.Damaged: it is not a zip archive, is cut off, or has many bytes after its end
     """
     if isinstance(source, str | os.PathLike):
         with Path(source).open("rb") as stream:
@@ -60,7 +61,10 @@ def read(source: str | os.PathLike | IO[bytes]) -> dict[str, np.ndarray]:
                         raise Damaged(f"array {name!r} is longer than its header says")
             where = ""
             source.seek(-_END - len(archive.comment), io.SEEK_END)
-            stated = int.from_bytes(source.read(_END)[_COUNT], "little")
+            record = source.read(_END)
+            if not record.startswith(_SIGNATURE):  # zipfile found the record further ahead
+                raise Damaged("bytes follow its end: something was appended to it")
+            stated = int.from_bytes(record[_COUNT], "little")
             if stated not in (len(arrays), _UNSTATED):  # a shorter list of members is a valid one for zipfile
                 raise Damaged(f"it states {stated} arrays and lists {len(arrays)}")
     except Damaged:
@@ -70,8 +74,9 @@ def read(source: str | os.PathLike | IO[bytes]) -> dict[str, np.ndarray]:
             raise
         raise Damaged(f"{where}it is cut off") from error
     except zipfile.BadZipFile as error:
-        checksum = "CRC" in str(error)
-        raise Damaged(f"{where}wrong checksum" if checksum else "it is not a zip archive, or it is cut off") from error
+        if "CRC" in str(error):
+            raise Damaged(f"{where}wrong checksum") from error
+        raise Damaged("it is not a zip archive, is cut off, or has many bytes after its end") from error
     except Exception as error:  # zipfile and NumPy raise a dozen kinds of errors for invalid bytes
         raise Damaged(where + (" ".join(str(error).split()) or type(error).__name__)) from error
     return arrays

@@ -303,7 +303,8 @@ def on_grid(points: np.ndarray) -> bool:
 def stride(points: np.ndarray, limit: float = 6.0, lags: int = 128) -> int:
     """How many rows apart points depend on each other most: 0 for independent ones, 1 for a chain.
 
-    More where the states of several chains or walkers lie between each other.
+    More where the states of several chains or walkers lie between each other. States of one chain may alternate, as
+    those of HMC and NUTS do: neighbours are then on opposite sides, and the next but one depend on each other most.
 
     Args:
         points: ``(m, d)``.
@@ -315,9 +316,12 @@ def stride(points: np.ndarray, limit: float = 6.0, lags: int = 128) -> int:
         return 0
     rank = np.ascontiguousarray(ranks(points[None])[0].T)
     square = np.maximum((rank**2).sum(axis=1), 1e-300)
-    products = (np.einsum("dm,dm->d", rank[:, k:], rank[:, :-k]) for k in range(1, min(lags, m // 4) + 1))
-    seen = [(of / square).max() for of in products]
-    return int(np.argmax(seen)) + 1 if max(seen) > limit / np.sqrt(m) else 0
+    products = (np.einsum("dm,dm->d", rank[:, k:], rank[:, :-k]) / square for k in range(1, min(lags, m // 4) + 1))
+    least, most = zip(*((of.min(), of.max()) for of in products), strict=True)
+    if max(most) <= limit / np.sqrt(m):
+        return 0
+    alternate = least[0] < -limit / np.sqrt(m)
+    return 1 if alternate else int(np.argmax(most)) + 1
 
 
 def ranks(points: np.ndarray) -> np.ndarray:

@@ -2,24 +2,24 @@
 
 import re
 import warnings
-from collections.abc import Collection, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
-from lowvar.errors import UserError, check_known
+from lowvar.core.frames import ROUNDING, rounded
+from lowvar.errors import UserError, check_known, chosen_names
 from lowvar.integrals.base import UNITS
 from lowvar.integrals.integrate import integrate
 from lowvar.integrals.sites import arrays, by_site
 
-ROUNDING = ("auto",)
 _ARGUMENTS = {"samples": "draws", "scores": "model", "values": "var_names"}  # of integrate, by their names here
 
 
 def summary(
     draws: Any,
     model: Any = None,
-    var_names: str | Sequence[str] | None = None,
+    var_names: str | Iterable[str] | None = None,
     *,
     chain: bool | None = None,
     exact_scores: bool | None = None,
@@ -74,12 +74,12 @@ def summary(
     import pandas as pd
 
     if round_to is not None:
-        check_known("round_to", round_to, ROUNDING, where="summary")
+        check_known("way to round", round_to, ROUNDING, where="summary: round_to")
     with warnings.catch_warnings(record=True) as raised:
         warnings.simplefilter("always")
         try:
             (points, scores, values, chain, names, derived), notes = arrays(
-                draws, model, _chosen(by_site(draws), var_names), chain, None
+                draws, model, chosen_names("site", var_names, by_site(draws), where="summary: var_names"), chain, None
             )
             centre, spread = values.mean(axis=0), values.std(axis=0, ddof=1)
             spread[np.ptp(values, axis=0) <= UNITS * np.finfo(float).eps * np.abs(values).max(axis=0)] = 0.0
@@ -112,40 +112,6 @@ def summary(
         }  # fmt: skip
     table = pd.DataFrame(columns, index=pd.Index(names, dtype=object))
     if round_to:
-        table = _rounded(table)
+        table = rounded(table, {"mean": "mcse_mean", "sd": "mcse_sd"})
     table.attrs["notes"] = (*notes, *found.notes)
     return table
-
-
-def _chosen(sites: Collection[str], var_names: str | Sequence[str] | None) -> list[str]:
-    """The names of the sites to summarise.
-
-    Raises:
-        UserError: an unknown one, or none.
-    """
-    if var_names is None:
-        return list(sites)
-    if not isinstance(var_names, (str, list, tuple)) or not len(var_names):
-        raise UserError(f"var_names {var_names!r}: give names of sites, of {', '.join(sites)}")
-    names = [var_names] if isinstance(var_names, str) else list(var_names)
-    for name in names:
-        check_known("site", name, list(sites), where="var_names")
-    return names
-
-
-def _rounded(table: Any) -> Any:
-    """The digits that the errors justify, as text."""
-
-    def short(number: float) -> str:
-        return np.format_float_positional(number, precision=2, fractional=False, trim="-")
-
-    def to_place(number: float, error: float) -> str:
-        if not (np.isfinite(error) and error > 0):
-            return f"{number:.6g}"
-        places = -int(np.floor(np.log10(error)))
-        return f"{round(number, places):.{max(places, 0)}f}"
-
-    text = table.map(short)
-    for name in ("mean", "sd"):
-        text[name] = [to_place(*pair) for pair in zip(table[name], table[f"mcse_{name}"], strict=True)]
-    return text

@@ -108,13 +108,20 @@ class Evaluator:
         Raises:
             BudgetSpent: fewer than ``n`` evaluations are left.
             UserError: points or values of a wrong shape; with ``errors="raise"``, a failure.
+            KeyboardInterrupt: Ctrl-C; the points that have their value by then are counted.
         """
         points = self._checked(points)
         if not len(points):
             return np.zeros(0)
         if len(points) > self.remaining:
             raise BudgetSpent(f"{len(points)} evaluations requested, {int(self.remaining)} left in the budget")
-        values, error = self._values(points)
+        try:
+            values, error = self._values(points)
+        except KeyboardInterrupt as stop:
+            done = getattr(stop, "values", ())
+            if len(done):
+                self._record(points[: len(done)], done, done)
+            raise
         exact = values
         if self.problem.noise is not None:
             values = self.problem.noise(points, exact, self.evaluations)
@@ -262,8 +269,17 @@ def one_by_one(f: Callable[[Any], Any], points: np.ndarray, workers: int = 1) ->
         PointErrors: ``f`` raised at some points.
         Unusable: ``f`` returned something other than a number, cannot be sent to the workers, or ended one.
         UserError: cloudpickle or joblib is missing.
+        KeyboardInterrupt: Ctrl-C; without workers, with the ``values`` of the first points.
     """
-    results = [_guarded(f, point) for point in points] if workers == 1 else _in_processes(f, points, workers)
+    results: list[tuple[float, Exception | None]] = []
+    if workers > 1:
+        results = _in_processes(f, points, workers)
+    else:
+        try:
+            results.extend(_guarded(f, point) for point in points)
+        except KeyboardInterrupt as stop:
+            stop.values = np.array([value for value, _ in results], dtype=np.float64)  # type: ignore[attr-defined]
+            raise
     raised = {index: error for index, (_, error) in enumerate(results) if error is not None}
     for index, error in raised.items():
         if isinstance(error, Unusable):

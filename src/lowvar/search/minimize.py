@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 import jax
 import numpy as np
+import scipy.stats
 
 from lowvar.core.keys import named_key
 from lowvar.core.loop import geometric
@@ -34,6 +35,9 @@ _AGAIN = {"kink": (1e-2, 1), "plateau": (1.0, 2)}
 _HIGHER = 2  # searches that have to end higher before the best point counts as stalled
 _CLOSE = 1e-8  # of the fall of a search, see `Run._close`
 _CALLS = 20  # calls of a noisy f at the mean, whose averages give the standard error
+_RISK = (
+    0.01  # probability that a search of a noisy f reports its target although f at its mean is above, see `Run._below`
+)
 # reserved for a noisy f at the mean: budget / 20 evaluations, between 10 and 400
 _RESERVED, _FEWEST, _MOST = 20, 10, 400
 _TOLERANCE = "a search ends by itself where it stops moving; earlier by target= or a callback that returns True"
@@ -182,8 +186,9 @@ def minimize(
     their values differ, ``f`` is noisy. ``"auto"`` then evaluates half of the points of some generations again, each
     check after a quarter of the generations so far. It switches to the search for noisy values when noise makes up four
     fifths of the variance within a generation, on average over eight checks. A twentieth of the budget, 10 to 400
-    evaluations, is reserved for ``f`` at the final mean. A target counts as reached when the mean's value is below it
-    by two standard errors, not when a single value is.
+    evaluations, is reserved for ``f`` at the final mean. A target counts as reached when an upper bound of the mean's
+    value is below it, not when a single value is: in at most 1 % of searches, all looks at a mean counted, is the value
+    above the target after all.
 
     Args:
         f: ``(dim,) -> number``, or ``(n, dim) -> (n,)`` if ``batched``, of NumPy arrays; or a ``BlackBoxProblem``,
@@ -231,7 +236,7 @@ def minimize(
         UserError: an unknown name, a number out of range, a start outside of the bounds, a method that does not search
             this domain, values of the wrong shape, a failure of ``f`` with ``errors="raise"``, or no value at all. The
             error's ``result`` has the result up to a failure.
-        KeyboardInterrupt: Ctrl-C; after the first generation with the result so far as its ``result``: ``except
+        KeyboardInterrupt: Ctrl-C; with the result so far as its ``result``, None before ``f`` had a value: ``except
             KeyboardInterrupt as stop: result = stop.result``; or, in an interactive session,
             ``sys.last_value.result`` afterwards.
 
@@ -362,6 +367,8 @@ class Run:
         self.rounding = math.inf  # the smallest spread of values of a search at rest: those of one that came back move
         self.back_to = math.inf  # the value of the kink that the search starts from; it ends there
         self.vouch = 1  # the generation from which to evaluate the mean again, if a noisy value is below the target
+        self.looks = 0  # at the mean, whether it reaches the target
+        self.freedom = 1  # degrees of freedom of the standard error at the mean
         self.first: tuple[float, float] = (np.nan, np.nan)  # the average of the first generation, its standard error
         self.middle = np.nan  # of the last generation's values
         self.at_mean: tuple[float, float] = (np.nan, np.nan)  # f there, and its standard error
@@ -385,7 +392,10 @@ class Run:
                     bar.set_postfix_str(f"best {self.evaluator.best:.4g}", refresh=False)
                     bar.update(self.evaluator.evaluations - bar.n)
             except BaseException as error:  # Ctrl-C, or of f or the callback
-                if self.evaluator.best_at is not None and isinstance(error, KeyboardInterrupt):
+                if self.evaluator.best_at is None and isinstance(error, KeyboardInterrupt):
+                    error.result = None  # type: ignore[attr-defined]
+                    error.add_note("minimize: interrupted before f had a value: there is no result")
+                elif isinstance(error, KeyboardInterrupt):
                     error.result = self._result("interrupted", f"interrupted in generation {self.iteration + 1}")  # type: ignore[attr-defined]
                     error.add_note(
                         f"minimize: the attribute `result` of this exception has the result so far: "
@@ -490,7 +500,7 @@ class Run:
             ):
                 return "target", f"the target {self.target:g} is reached"
             if self._vouched(self.target):
-                return "target", f"the mean's value is below the target {self.target:g} by two standard errors"
+                return "target", f"the mean's value is below the target {self.target:g}, {self._sure}"
         if self.dead == _DEAD:
             return "failed", f"f gave no finite value in {_DEAD} generations, up to generation {self.iteration}"
         return None
@@ -502,7 +512,25 @@ class Run:
             return False
         self.vouch = int(1.25 * self.iteration) + 1
         self._evaluate_mean(count)
-        return self.at_mean[0] + 2 * self.at_mean[1] <= target
+        if self._below(target):
+            return True
+        self.at_mean = np.nan, np.nan  # of a mean that moves on
+        return False
+
+    def _below(self, target: float) -> bool:
+        """Whether the values at the mean show that ``f`` there is at most the target; each call is one look.
+
+        Look ``k`` takes the share ``1 / (k (k + 1))`` of the risk, which sum to 1 over any number of looks.
+        """
+        self.looks += 1
+        value, error = self.at_mean
+        level = _RISK / (self.looks * (self.looks + 1))
+        return value + float(scipy.stats.t.isf(level, self.freedom)) * error <= target
+
+    @property
+    def _sure(self) -> str:
+        looks = f"{self.looks} looks" if self.looks > 1 else "one look"
+        return f"at a level of {1 - _RISK:.0%} over {looks} at it"
 
     def _change(self, method: Any) -> None:
         """Continues with the search made for noisy values, from the current mean."""
@@ -651,11 +679,10 @@ class Run:
 
     def _judge(self, target: float, status: Status, message: str) -> tuple[Status, str]:
         """Status and message of a search that ended before its target; the last evaluations may have reached it."""
-        value, error = self.at_mean
         if not self.noise.known and self.evaluator.best <= target:  # possibly at the mean
             return "target", f"the target {target:g} is reached"
-        if self.noise.known and value + 2 * error <= target:
-            return "target", f"the mean's value is below the target {target:g} by two standard errors"
+        if self.noise.known and math.isfinite(self.at_mean[0]) and self._below(target):
+            return "target", f"the mean's value is below the target {target:g}, {self._sure}"
         shown = "shown to be reached" if self.noise.known and self.evaluator.best <= target else "reached"
         return status, f"{message}; the target {target:g} is not {shown}"
 
@@ -701,6 +728,7 @@ class Run:
         error = self.noise.sd
         if self.noise.known:
             error = error_of_mean(values, self.batched)
+            self.freedom = max(1, min(values.shape if self.batched else values.shape[:1]) - 1)
             if np.isfinite(error):
                 self.noise.measured(every)
             if dominated(np.abs(every - np.median(every))):

@@ -13,6 +13,7 @@ import jax
 import numpy as np
 import optax
 
+from lowvar.core.files import check_folder
 from lowvar.errors import UserError, whole
 from lowvar.vi import crossed as analysis
 from lowvar.vi.batches import reshuffled
@@ -72,7 +73,13 @@ class Decomposition:
         return self.summary()
 
     def plot(self, stem=None):
-        """The figure of shares and totals; saved as ``stem.svg``, ``.png`` and ``.csv`` if a stem is given."""
+        """The figure of shares and totals; saved as ``stem.svg``, ``.png`` and ``.csv`` if a stem is given.
+
+        Raises:
+            UserError: matplotlib is not installed, or the stem's folder does not exist or cannot be written.
+        """
+        if stem is not None:
+            check_folder(stem)
         from lowvar.core import drawing
         from lowvar.vi.plots import shares
 

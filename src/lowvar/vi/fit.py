@@ -15,8 +15,9 @@ import numpy as np
 import optax
 
 from lowvar.core import loop
+from lowvar.core.files import check_folder
 from lowvar.core.keys import named_key, numpy_generator
-from lowvar.errors import UserError, check_known, whole
+from lowvar.errors import UserError, chosen_names, whole
 from lowvar.vi import linear_response, saved
 from lowvar.vi.devices import divided
 from lowvar.vi.estimators import GRADIENT
@@ -334,11 +335,13 @@ class Fit:
         model nor the data: ``load`` needs both, and rejects others.
 
         Args:
-            path: the file.
+            path: the file, in a folder that exists.
 
         Raises:
-            UserError: an option of the estimator that is no number or text, or a folder that cannot be written.
+            UserError: an option of the estimator that is no number or text, or a folder that does not exist or cannot
+                be written.
         """
+        check_folder(path)
         saved.write(self, path)
 
     def __reduce__(self):
@@ -352,6 +355,7 @@ class Fit:
         kind: str = "hdi",
         num_samples: int = 4000,
         seed: int = 0,
+        round_to: str | None = None,
     ):
         """A table of the latent variables, in the form of ``arviz.summary``.
 
@@ -370,6 +374,8 @@ class Fit:
             kind: ``"hdi"``, the shortest interval, or ``"eti"``, that with equal tails.
             num_samples: draws.
             seed: their seed.
+            round_to: ``"auto"`` for text, as of ``lowvar.summary``: means, interval and standard deviations to the
+                place of their errors' first digit, all others to two digits. By default numbers.
 
         Returns:
             pandas, columns ``mean, sd, hdi_3%, hdi_97%`` (named after the probability), ``mcse_mean, mcse_sd,
@@ -381,7 +387,7 @@ class Fit:
         num_samples = whole("num_samples", num_samples, 2)
         draws = self.sample(num_samples, seed)
         named = self._standard_deviations(self._chosen(var_names, "summary", draws))
-        return table_of(draws, var_names, hdi_prob, kind, self.problem.sites, self.optimum, named)
+        return table_of(draws, var_names, hdi_prob, kind, self.problem.sites, self.optimum, named, round_to)
 
     def _standard_deviations(self, chosen) -> dict[str, tuple[float, float]]:
         """Standard deviations by linear response and their standard errors, by label; of few enough parameters."""
@@ -428,8 +434,8 @@ class Fit:
 
         Args:
             function: of ``{site: value}``, the sites in constrained space as arrays of JAX (tensors for a
-                ``TorchModel``); it returns an array, or a dict of arrays by name. Above 512 coordinates it is
-                differentiated, and must be nearly linear.
+                ``TorchModel``); it returns an array, or a dict of arrays by name. It is traced: of ``jax.numpy``, not
+                of NumPy. Above 512 coordinates it is differentiated, and must be nearly linear.
             error: see ``covariance``.
             seed: see there.
 
@@ -438,7 +444,7 @@ class Fit:
             ``mean_se``, with the distance from the best guide, and ``sd_se``; and ``guide_sd``, the guide's own.
 
         Raises:
-            UserError: see ``covariance``.
+            UserError: see ``covariance``; or a function that cannot be traced, or gives no real numbers.
 
         Example:
             >>> fit.mean_and_sd(lambda z: {"effect": z["b"][1] - z["b"][0]})  # doctest: +SKIP
@@ -447,7 +453,7 @@ class Fit:
 
         def named(sites):
             found = function(sites)
-            return dict(found) if isinstance(found, Mapping) else {"value": found}
+            return {str(name): one for name, one in found.items()} if isinstance(found, Mapping) else {"value": found}
 
         names, found = linear_response.response(self, named, error, seed)
         columns = {name: getattr(found, name) for name in ("mean", "sd", "mean_se", "sd_se", "guide_sd")}
@@ -455,25 +461,24 @@ class Fit:
 
     def _chosen(self, var_names, where: str, known) -> Callable[[dict[str, Any]], dict[str, Any]]:
         """The sites of the given names, all if None."""
-        names = list(known) if var_names is None else [var_names] if isinstance(var_names, str) else list(var_names)
-        if not names:
-            raise UserError(f"{where}: var_names is empty; name sites, or leave it out for all")
-        for name in names:
-            check_known("site", name, known, where=f"{where}: var_names")
+        names = chosen_names("site", var_names, known, where=f"{where}: var_names")
         return lambda sites: {name: sites[name] for name in names}
 
     def plot(self, stem: str | os.PathLike | None = None):
         """The ELBO against steps, with its standard error: all of the run, and its end.
 
         Args:
-            stem: saves the figure as ``stem.svg`` and ``stem.png``, and its rows as ``stem.csv``.
+            stem: saves the figure as ``stem.svg`` and ``stem.png``, and its rows as ``stem.csv``, in a folder that
+                exists.
 
         Returns:
             A matplotlib figure.
 
         Raises:
-            UserError: matplotlib is not installed.
+            UserError: matplotlib is not installed, or the folder does not exist or cannot be written.
         """
+        if stem is not None:
+            check_folder(stem)
         from lowvar.vi.plots import elbo_figure
 
         return elbo_figure(self, stem)

@@ -4,7 +4,7 @@ All but the gradient's gain use the same draws from the guide: log densities the
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import chain, combinations, islice
 from typing import Any, NamedTuple
 
@@ -288,8 +288,10 @@ def _by_gradient(problem, slopes, other: Optimum | None) -> Optimum:
     """The distance of a fit at fixed draws from the optimum, by Newton steps from its gradient at fresh draws.
 
     The curvature of the ELBO in ``log sigma`` is 2 at the optimum, so the error of a standard deviation is half of the
-    gradient there. The gradient at fresh draws has the error of the draws that were fixed and that of the fresh ones.
-    Its root mean square over the coordinates is the standard error: at most the root of 2 times either's.
+    gradient there. The gradient at fresh draws has the error of the draws that were fixed and that of the fresh ones,
+    so its root mean square is a standard error: at most the root of 2 times either's. It is taken over all coordinates,
+    or over those of the site if it is larger there: among many coordinates that a normal describes, whose gradients
+    hardly vary, one of a skewed posterior would else have the small error of the others.
 
     Args:
         problem: the problem.
@@ -299,10 +301,19 @@ def _by_gradient(problem, slopes, other: Optimum | None) -> Optimum:
     free = noisy_of(problem)
     mean, sd = (np.full(problem.dim, np.nan) for _ in range(2))
     mean[free], sd[free] = slopes[0][free], slopes[1][free] / 2
-    errors = [np.where(np.isnan(one), np.nan, np.sqrt(np.nanmean(one**2))) if len(free) else one for one in (mean, sd)]
+    errors = [_pooled(one, problem.sites) if len(free) else one for one in (mean, sd)]
     if other is not None:
         mean, errors[0] = other.mean, other.mean_se
     return Optimum(mean, sd, errors[0], errors[1])
+
+
+def _pooled(off: np.ndarray, sites: Mapping[str, slice]) -> np.ndarray:
+    """The root mean square of ``off (dim,)`` over all coordinates, or over those of a site if it is larger there."""
+    pooled = np.where(np.isnan(off), np.nan, np.sqrt(np.nanmean(off**2)))
+    for where in sites.values():
+        if not np.isnan(off[where]).all():
+            pooled[where] = np.maximum(pooled[where], np.sqrt(np.nanmean(off[where] ** 2)))
+    return pooled
 
 
 class Response(NamedTuple):

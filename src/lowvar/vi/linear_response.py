@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lowvar.core.keys import named_key
-from lowvar.errors import UserError, positive, whole
+from lowvar.errors import UserError, one_line, positive, whole
 from lowvar.vi.run.fixed_draws import Objective, drawn
 from lowvar.vi.summary import label
 
@@ -92,8 +92,8 @@ def response(
         joint: whether covariances are wanted too.
 
     Raises:
-        UserError: another guide, rows in files, too many functions, functions that are not arrays, or a fit that is not
-            at an optimum.
+        UserError: another guide, rows in files, too many functions, functions that are no arrays of real numbers or
+            cannot be traced, or a fit that is not at an optimum.
     """
     positive("error", error)
     problem, curvature = fit.problem, Curvature(fit, whole("seed", seed, 0))
@@ -106,10 +106,20 @@ def response(
         raise UserError("function: it returned nothing; return an array, or a dict of arrays")
     if bad := [name for name, value in found.items() if not hasattr(value, "shape") or not hasattr(value, "dtype")]:
         raise UserError(f"function: its value {bad[0]!r} is a {type(found[bad[0]]).__name__}; it must be an array")
+    if bad := [name for name, value in found.items() if "complex" in str(value.dtype)]:
+        raise UserError(f"function: its value {bad[0]!r} is complex; it must be real")
     names = [name + label(place) for name, value in found.items() for place in np.ndindex(tuple(value.shape))]
 
     def values(z):
-        whole = functions(problem.constrain(z))
+        sites = problem.constrain(z)
+        try:
+            whole = functions(sites)
+        except Exception as error:  # of the library that traces, since it had values at a point
+            library = "jax.numpy" if backend.name == "jax" else "torch"
+            raise UserError(
+                f"function: it has a value at a point, but cannot be traced ({one_line(error)}): write it in "
+                f"{library}, without NumPy, and with {library}.where in place of if"
+            ) from error
         return xp.concat([xp.astype(xp.reshape(one, (-1,)), z.dtype) for one in whole.values()])
 
     if curvature.dense:

@@ -1,17 +1,19 @@
 """Tables of posterior draws in the form of ``arviz.summary``."""
 
 from collections.abc import Mapping
+from numbers import Real
 from typing import Any
 
 import numpy as np
 
-from lowvar.errors import UserError, check_known
+from lowvar.core.frames import ROUNDING, rounded
+from lowvar.errors import UserError, check_known, chosen_names
 from lowvar.vi.judgement import Optimum
 
 
 def summary(
     draws: dict[str, np.ndarray], var_names: Any, hdi_prob: float, kind: str, sites: Any, optimum: Optimum | None,
-    response: Mapping[str, tuple[float, float]],
+    response: Mapping[str, tuple[float, float]], round_to: str | None,
 ):  # fmt: skip
     """See ``Fit.summary``.
 
@@ -23,15 +25,14 @@ def summary(
         sites: the coordinates of the latent sites in the vectors of ``optimum``, slices by name.
         optimum: the distance from the best guide.
         response: standard deviations by linear response and their standard errors, by the label of an entry.
+        round_to: see ``Fit.summary``.
     """
     import pandas as pd
 
     check_known("kind", kind, ("hdi", "eti"), where="summary")
-    if isinstance(hdi_prob, bool) or not 0 < hdi_prob < 1:
+    if not isinstance(hdi_prob, Real) or isinstance(hdi_prob, bool) or not 0 < hdi_prob < 1:  # type: ignore[operator]
         raise UserError(f"summary: hdi_prob = {hdi_prob!r}; it must lie between 0 and 1, such as 0.94")
-    names = list(draws) if var_names is None else [var_names] if isinstance(var_names, str) else list(var_names)
-    for name in names:
-        check_known("site", name, draws, where="summary: var_names")
+    names = chosen_names("site", var_names, draws, where="summary: var_names")
     tail = 50 * (1 - hdi_prob)
     columns = ["mean", "sd", f"{kind}_{tail:.3g}%", f"{kind}_{100 - tail:.3g}%", "mcse_mean", "mcse_sd"]
     columns += ["opt_mean", "opt_sd", "lr_sd", "lr_sd_se"]
@@ -45,7 +46,12 @@ def summary(
         left = left if left.shape[1] == len(table) else left.max(1, keepdims=True)
         linear = np.reshape([response.get(entry, (np.nan, np.nan)) for entry in entries], (-1, 2))
         rows.append(np.column_stack([table, *(left * table[:, 1]), linear]))
-    return pd.DataFrame(np.concatenate(rows), index=labels, columns=columns)
+    table = pd.DataFrame(np.concatenate(rows), index=pd.Index(labels, dtype=object), columns=columns)
+    if round_to is None:
+        return table
+    check_known("way to round", round_to, ROUNDING, where="summary: round_to")
+    errors = dict.fromkeys(columns[:4], "mcse_mean") | {"sd": "mcse_sd", "lr_sd": "lr_sd_se"}
+    return rounded(table, errors)
 
 
 def label(place: tuple[int, ...]) -> str:

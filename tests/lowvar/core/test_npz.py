@@ -26,3 +26,12 @@ def test_no_bit_changes_what_is_read(write):
         assert list(found) == list(ARRAYS)
         assert all(np.array_equal(found[name], one) for name, one in ARRAYS.items())
     assert refused > len(whole)
+
+
+@pytest.mark.parametrize("more", [b"a", b"a line\n", bytes(300), bytes(100_000)])
+def test_bytes_after_the_end_are_the_reason(more):
+    stream = io.BytesIO()
+    np.savez(stream, **ARRAYS)
+    stream.write(more)
+    with pytest.raises(npz.Damaged, match=r"bytes .*end"):
+        npz.read(stream)

@@ -132,6 +132,8 @@ def test_chains_are_told_from_independent_points():
     walkers = chain[:10].transpose(1, 0, 2).reshape(-1, 4)  # ten chains whose states lie between each other
     assert stride(walkers) == 10
     assert np.median(worth_of_chain(chain)) < 30
+    alternating = autoregression(rng, 200, 100, 4, keep=-0.8)
+    assert np.mean([stride(one) == 1 for one in alternating]) >= 0.8
 
 
 def test_kernels_around_some_of_the_points():

@@ -92,19 +92,29 @@ def test_every_method_can_be_driven(method):
     assert solver.mean.shape == solver.best_at.shape == (4,)
 
 
-def test_an_interrupt_keeps_what_was_found():
+@pytest.mark.parametrize("last", [2, 6, 100])
+def test_an_interrupt_keeps_what_was_evaluated(last):
+    """In the first generation too, of eight points."""
     calls = []
 
     def f(x):
-        calls.append(0)
-        if len(calls) == 100:
+        calls.append(float(x @ x))
+        if len(calls) == last:
             signal.raise_signal(signal.SIGINT)
-        return float(x @ x)
+        return calls[-1]
 
     with pytest.raises(KeyboardInterrupt) as raised:
         lowvar.minimize(f, np.ones(5), 0.5, budget=10_000)
     result = raised.value.result
     assert (result.status, result.success) == ("interrupted", False)
-    assert result.fun == float(result.x @ result.x)
-    assert result.nfev < len(calls) == 100  # nothing was evaluated afterwards
+    assert result.fun == float(result.x @ result.x) == min(calls[:-1])
+    assert result.nfev == last - 1 == len(calls) - 1  # nothing was evaluated afterwards
     assert "`result`" in raised.value.__notes__[0]
+
+
+@pytest.mark.parametrize("options", [{}, {"batched": True}])
+def test_an_interrupt_before_the_first_value_has_no_result(options):
+    with pytest.raises(KeyboardInterrupt) as raised:
+        lowvar.minimize(lambda x: signal.raise_signal(signal.SIGINT), np.ones(5), 0.5, budget=10_000, **options)
+    assert raised.value.result is None
+    assert "minimize" in raised.value.__notes__[0]

@@ -87,6 +87,24 @@ def test_a_target_of_a_noisy_function_is_not_reached_by_luck():
     assert sphere(true.mean - 1) + 1 < 1.3
 
 
+def test_targets_below_all_means_are_reported_at_most_at_the_stated_rate():
+    """Pure noise about 0 and a target just below: some sixteen looks at the mean in each search. At two standard errors
+    a third of them ended in success."""
+    false = 0
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        result = quiet(lambda v, rng=rng: rng.normal(), np.zeros(2), 0.5, budget=600, target=-1e-3, seed=seed)
+        assert result.status == ("target" if result.success else "budget")
+        false += result.success
+    assert false <= 2  # of 0.4 expected; more with probability 0.008
+
+
+def test_a_mean_of_an_earlier_look_is_none_of_the_result():
+    result = quiet(Noisy(0.5), np.zeros(4), 0.5, budget=1500, target=0.8, callback=lambda now: now.iteration == 40)
+    assert result.status == "callback"
+    assert np.isnan(result.mean_fun)
+
+
 def test_a_function_without_noise_pays_next_to_nothing_for_the_question():
     asked, not_asked = (quiet(sphere, X0, 0.5, budget=20_000, target=1e-8, noisy=noisy) for noisy in (None, False))
     assert asked.noise == 0

@@ -128,9 +128,24 @@ def test_the_summary_is_that_of_arviz_which_takes_the_draws(short):
     np.testing.assert_allclose(mine["mcse_sd"], by_chains["mcse_sd"], rtol=0.3)
     tails = short.summary("w", kind="eti", hdi_prob=0.5)
     np.testing.assert_allclose(tails["eti_25%"], np.quantile(short.sample(4000)["w"], 0.25, axis=0))
-    for wrong in ({"var_names": "v"}, {"kind": "hpd"}, {"hdi_prob": 94}):
+    for wrong in ({"var_names": "v"}, {"kind": "hpd"}, {"hdi_prob": 94}, {"hdi_prob": "94"}, {"round_to": 3}):
         with pytest.raises(UserError, match="summary"):
             short.summary(**wrong)
+
+
+def test_the_summary_shows_the_digits_that_its_errors_justify(short):
+    text, numbers = short.summary(round_to="auto"), short.summary()
+    places = -np.floor(np.log10(numbers["mcse_mean"]))
+    for name in ("mean", "hdi_3%"):
+        assert (text[name].str.partition(".")[2].str.len() == places).all()
+    np.testing.assert_allclose(text["sd"].astype(float), numbers["sd"], atol=numbers["mcse_sd"].max())
+
+
+def test_a_misspelt_folder_is_named_and_not_made(short, tmp_path):
+    for write in (short.save, short.plot):
+        with pytest.raises(UserError, match="resluts"):
+            write(tmp_path / "resluts" / "fit.npz")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_plot(short, tmp_path):

@@ -2,6 +2,7 @@
 
 import signal
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -15,6 +16,7 @@ import torch
 
 import lowvar
 from lowvar.core.keys import named_key
+from lowvar.vi import judgement
 from lowvar.vi.run import fixed_draws
 from lowvar.vi.settings import problem_of, start_of
 
@@ -280,6 +282,23 @@ def test_errors_of_standard_deviations_are_as_large_as_stated():
         stated = fit.optimum.sd_se
         assert np.sqrt(np.mean(off**2)) < 2 * stated[0] < 0.02
         assert np.mean(np.abs(off) < 2 * stated) > 0.85
+
+
+def test_a_site_of_noisy_gradients_has_an_error_of_its_own():
+    """Of gradients with known errors: fifty quiet coordinates, four noisy ones and a point estimate."""
+    sites = {"quiet": slice(0, 50), "noisy": slice(50, 54), "param": slice(54, 55)}
+    problem = SimpleNamespace(dim=55, noiseless=np.arange(55) == 54, sites=sites)
+    scale = np.where(np.arange(55) < 50, 0.01, 1.0)
+    off, error = [], []
+    for seed in range(200):
+        slopes = scale * np.random.default_rng(seed).normal(size=(2, 55))
+        found = judgement._by_gradient(problem, slopes, None)
+        off.append(np.stack([found.mean, found.sd]))
+        error.append(np.stack([found.mean_se, found.sd_se]))
+    true, stated = (np.sqrt(np.mean(np.square(of), axis=0)) for of in (off, error))
+    assert np.isnan(stated[:, 54]).all()
+    np.testing.assert_allclose(stated[:, 50:54], true[:, 50:54], rtol=0.25)
+    assert (stated[:, :50] > true[:, :50]).all()
 
 
 def saturating(dose, y):

@@ -328,9 +328,25 @@ def test_settings_that_are_refused(skewed):
     for settings, named in (({"error": 0}, "error"), ({"error": float("nan")}, "error"), ({"seed": -1}, "seed")):
         with pytest.raises(lowvar.UserError, match=named):
             skewed.covariance(**settings)
-    for names in ([], ["c"]):
+    for names in ([], ["c"], 3, [0], {"a": 1}.values()):
         for call in (skewed.covariance, skewed.summary):
             with pytest.raises(lowvar.UserError, match="var_names"):
                 call(names)
     with pytest.raises(lowvar.UserError, match="function"):
         skewed.mean_and_sd(lambda z: {})
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda z: {"a": np.exp(z["a"])},
+        lambda z: {"a": z["a"] if z["a"] > 0 else -z["a"]},
+        lambda z: z["a"] * float(z["b"]),
+        lambda z: z["a"] * 1j,
+    ],
+    ids=["NumPy", "if", "float", "complex"],
+)
+def test_functions_that_cannot_be_traced_are_named(skewed, function):
+    with pytest.raises(lowvar.UserError, match="function") as raised:
+        skewed.mean_and_sd(function)
+    assert "\n" not in str(raised.value)
