@@ -15,7 +15,9 @@ import pytest
 REPOSITORY = Path(__file__).parents[1]
 FORGETS_FROM = 1.8  # GB that a worker may hold before it forgets compiled programs
 LIMIT = {"GB": FORGETS_FROM}
-MOST = 3.5  # GB that a worker of the suite may take: 2.9 was measured, and other machines allocate differently
+MOST = (
+    4.5  # GB that a worker may take: 2.9 was measured, 3.7 of the long tests, and other machines allocate differently
+)
 
 
 def pytest_configure():

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from lowvar.integrals.summary import summary
     from lowvar.search.minimize import Generation, SearchResult, minimize
     from lowvar.search.searcher import Searcher
+    from lowvar.vi.calibrate import Calibration, calibrate
     from lowvar.vi.decompose import Decomposition, decompose
     from lowvar.vi.fit import Fit, fit, load
     from lowvar.vi.guides.amortised import Amortised
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "Amortised",
+    "Calibration",
     "Decomposition",
     "Fit",
     "Generation",
@@ -35,6 +37,7 @@ __all__ = [
     "UserError",
     "__version__",
     "batch_noise",
+    "calibrate",
     "decompose",
     "estimator",
     "fit",
@@ -47,6 +50,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    **dict.fromkeys(("Calibration", "calibrate"), "vi.calibrate"),
     **dict.fromkeys(("Decomposition", "decompose"), "vi.decompose"),
     **dict.fromkeys(("Fit", "fit", "load"), "vi.fit"),
     **dict.fromkeys(("IntegralResult", "integrate"), "integrals.integrate"),

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 import jax
 import numpy as np
-import scipy.stats
+from scipy.special import stdtrit
 
 from lowvar.core.keys import named_key
 from lowvar.core.loop import geometric
@@ -35,9 +35,7 @@ _AGAIN = {"kink": (1e-2, 1), "plateau": (1.0, 2)}
 _HIGHER = 2  # searches that have to end higher before the best point counts as stalled
 _CLOSE = 1e-8  # of the fall of a search, see `Run._close`
 _CALLS = 20  # calls of a noisy f at the mean, whose averages give the standard error
-_RISK = (
-    0.01  # probability that a search of a noisy f reports its target although f at its mean is above, see `Run._below`
-)
+_RISK = 0.01  # the chance that a search of a noisy f reports a target that its mean does not reach, at most
 # reserved for a noisy f at the mean: budget / 20 evaluations, between 10 and 400
 _RESERVED, _FEWEST, _MOST = 20, 10, 400
 _TOLERANCE = "a search ends by itself where it stops moving; earlier by target= or a callback that returns True"
@@ -70,6 +68,18 @@ class Generation(NamedTuple):
     points: np.ndarray
     values: np.ndarray
     searcher: Searcher
+
+
+class Average(NamedTuple):
+    """The mean of values at a point, its standard error and the degrees of freedom of that."""
+
+    value: float = np.nan
+    error: float = np.nan
+    freedom: float = np.nan
+
+    def below(self, bound: float, level: float) -> bool:
+        """Whether the upper confidence limit of the mean is at most ``bound``, by Student's t distribution."""
+        return bool(self.value + stdtrit(self.freedom, 1 - level) * self.error <= bound)
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,9 +196,9 @@ def minimize(
     their values differ, ``f`` is noisy. ``"auto"`` then evaluates half of the points of some generations again, each
     check after a quarter of the generations so far. It switches to the search for noisy values when noise makes up four
     fifths of the variance within a generation, on average over eight checks. A twentieth of the budget, 10 to 400
-    evaluations, is reserved for ``f`` at the final mean. A target counts as reached when an upper bound of the mean's
-    value is below it, not when a single value is: in at most 1 % of searches, all looks at a mean counted, is the value
-    above the target after all.
+    evaluations, is reserved for ``f`` at the final mean. A target counts as reached when the upper confidence limit of
+    the mean's value is below it, not when a single value is. All limits of a search together hold with a probability of
+    99 %, if averages of the noise are about normal.
 
     Args:
         f: ``(dim,) -> number``, or ``(n, dim) -> (n,)`` if ``batched``, of NumPy arrays; or a ``BlackBoxProblem``,
@@ -367,11 +377,10 @@ class Run:
         self.rounding = math.inf  # the smallest spread of values of a search at rest: those of one that came back move
         self.back_to = math.inf  # the value of the kink that the search starts from; it ends there
         self.vouch = 1  # the generation from which to evaluate the mean again, if a noisy value is below the target
-        self.looks = 0  # at the mean, whether it reaches the target
-        self.freedom = 1  # degrees of freedom of the standard error at the mean
+        self.tests = 0  # of whether the mean of a noisy f reaches the target
         self.first: tuple[float, float] = (np.nan, np.nan)  # the average of the first generation, its standard error
         self.middle = np.nan  # of the last generation's values
-        self.at_mean: tuple[float, float] = (np.nan, np.nan)  # f there, and its standard error
+        self.at_mean = Average()
         self.tails = ""  # words on values at the mean that are far from normal
         self.advice: list[str] = []
 
@@ -500,37 +509,37 @@ class Run:
             ):
                 return "target", f"the target {self.target:g} is reached"
             if self._vouched(self.target):
-                return "target", f"the mean's value is below the target {self.target:g}, {self._sure}"
+                return self._below(self.target)
         if self.dead == _DEAD:
             return "failed", f"f gave no finite value in {_DEAD} generations, up to generation {self.iteration}"
         return None
 
     def _vouched(self, target: float) -> bool:
-        """Whether the mean reaches the target, for noisy values; checked at increasing intervals."""
+        """Whether the mean reaches the target, for noisy values; checked at increasing intervals.
+
+        Few values, two standard errors below the target, are a reason for a test and no evidence: among many looks,
+        some are as low by chance. The test has values of its own, as many as are reserved for the final mean.
+        """
         count = max(_FEWEST, self.evaluator.evaluations // 50)
-        if self.iteration < self.vouch or self.evaluator.remaining < count + self.size + self.reserve:
+        if self.iteration < self.vouch or self.evaluator.remaining < count + self.size + 2 * self.reserve:
             return False
         self.vouch = int(1.25 * self.iteration) + 1
         self._evaluate_mean(count)
-        if self._below(target):
-            return True
-        self.at_mean = np.nan, np.nan  # of a mean that moves on
+        if self.at_mean.value + 2 * self.at_mean.error <= target:
+            self._evaluate_mean(max(count, self.reserve))
+            if self._passes(target):
+                return True
+        self.at_mean = Average()  # of a mean that moves on
         return False
 
-    def _below(self, target: float) -> bool:
-        """Whether the values at the mean show that ``f`` there is at most the target; each call is one look.
+    def _passes(self, target: float) -> bool:
+        """Tests whether the mean's value is below the target; the levels of all tests add up to ``_RISK``."""
+        self.tests += 1
+        return self.at_mean.below(target, _RISK / (self.tests * (self.tests + 1)))
 
-        Look ``k`` takes the share ``1 / (k (k + 1))`` of the risk, which sum to 1 over any number of looks.
-        """
-        self.looks += 1
-        value, error = self.at_mean
-        level = _RISK / (self.looks * (self.looks + 1))
-        return value + float(scipy.stats.t.isf(level, self.freedom)) * error <= target
-
-    @property
-    def _sure(self) -> str:
-        looks = f"{self.looks} looks" if self.looks > 1 else "one look"
-        return f"at a level of {1 - _RISK:.0%} over {looks} at it"
+    @staticmethod
+    def _below(target: float) -> tuple[Status, str]:
+        return "target", f"the mean's value is below the target {target:g}, at a level of {_RISK:.0%}"
 
     def _change(self, method: Any) -> None:
         """Continues with the search made for noisy values, from the current mean."""
@@ -658,7 +667,7 @@ class Run:
             message += self._progress()
         if self.noise.known and self.noise.sd > 0:
             message += "; f is noisy: fun is the smallest of many noisy values and biased low"
-            value, error = self.at_mean
+            value, error, _ = self.at_mean
             before, spread = self.first
             tails = self.tails or self.noise.tails()
             self.advice += [tails] if tails else []
@@ -674,15 +683,15 @@ class Run:
         return SearchResult(
             evaluator.best_at, evaluator.best, success, status, message, evaluator.evaluations, self.iteration,
             searcher.mean, sigma, condition, evaluator.failures, tuple(self.advice), searcher.method,
-            pd.DataFrame(self.rows, columns=columns), *self.at_mean, self.noise.sd,
+            pd.DataFrame(self.rows, columns=columns), *self.at_mean[:2], self.noise.sd,
         )  # fmt: skip
 
     def _judge(self, target: float, status: Status, message: str) -> tuple[Status, str]:
         """Status and message of a search that ended before its target; the last evaluations may have reached it."""
         if not self.noise.known and self.evaluator.best <= target:  # possibly at the mean
             return "target", f"the target {target:g} is reached"
-        if self.noise.known and math.isfinite(self.at_mean[0]) and self._below(target):
-            return "target", f"the mean's value is below the target {target:g}, {self._sure}"
+        if self.noise.known and self._passes(target):
+            return self._below(target)
         shown = "shown to be reached" if self.noise.known and self.evaluator.best <= target else "reached"
         return status, f"{message}; the target {target:g} is not {shown}"
 
@@ -725,10 +734,9 @@ class Run:
         every = values[np.isfinite(values)]
         if not len(every):
             return " (f gave no value at the final mean)"
-        error = self.noise.sd
+        error, freedom = self.noise.sd, np.nan
         if self.noise.known:
-            error = error_of_mean(values, self.batched)
-            self.freedom = max(1, min(values.shape if self.batched else values.shape[:1]) - 1)
+            error, freedom = error_of_mean(values, self.batched)
             if np.isfinite(error):
                 self.noise.measured(every)
             if dominated(np.abs(every - np.median(every))):
@@ -736,5 +744,5 @@ class Run:
                     f"one of {len(every)} values at the mean makes up most of the noise: its tails are heavy, and "
                     f"mean_fun_se may be far too small; their median is {np.median(every):.4g}"
                 )
-        self.at_mean = average(every), error
+        self.at_mean = Average(average(every), error, freedom)
         return ""

@@ -155,11 +155,12 @@ def interquartile(values: np.ndarray) -> float:
     return size * float(high - low)
 
 
-def error_of_mean(values: np.ndarray, batched: bool) -> float:
-    """Standard error of the average of ``(calls, positions)`` values of one point; NaN where it is unknown.
+def error_of_mean(values: np.ndarray, batched: bool) -> tuple[float, float]:
+    """Standard error of the average of ``(calls, positions)`` values of one point, and its degrees of freedom.
 
     From the averages of the calls. If ``batched``, the noise has a part that the values of a call share and a part that
-    those of a position share: a two-way layout with random effects. Values that are not finite are missing.
+    those of a position share: a two-way layout with random effects, and the degrees of freedom are Satterthwaite's.
+    Values that are not finite are missing. NaN where they are unknown.
     """
     seen = np.isfinite(values)
     centre = average(values[seen])
@@ -168,18 +169,20 @@ def error_of_mean(values: np.ndarray, batched: bool) -> float:
         for of, at in ((values, seen), (values.T, seen.T))
     )
     if len(rows) < 2 or (batched and len(columns) < 2):
-        return math.nan
-    by_call = deviation(rows, 1) / math.sqrt(len(rows))
+        return math.nan, math.nan
+    by_call, last = deviation(rows, 1) / math.sqrt(len(rows)), len(rows) - 1
     if not batched:
-        return by_call
+        return by_call, last
     by_position = deviation(columns, 1) / math.sqrt(len(columns))
     largest = max(by_call, by_position)
-    if not largest or not seen.all():
-        return math.hypot(by_call, by_position)
-    left = (values - centre) - (rows - centre)[:, None] - (columns - centre)
-    both = deviation(left) / math.sqrt((len(rows) - 1) * (len(columns) - 1))
-    parts = np.array([by_call, by_position, both]) / largest
-    return largest * math.sqrt(max(1.0, parts**2 @ [1, 1, -1]))
+    if not largest:
+        return 0.0, last
+    parts, shared = (np.array([by_call, by_position]) / largest) ** 2, 0.0
+    if seen.all():
+        left = (values - centre) - (rows - centre)[:, None] - (columns - centre)
+        shared = (deviation(left) / math.sqrt(last * (len(columns) - 1)) / largest) ** 2
+    square = max(1.0, float(parts.sum()) - shared)
+    return largest * math.sqrt(square), square**2 / float((parts**2 / [last, len(columns) - 1]).sum())
 
 
 def dominated(off: np.ndarray) -> bool:

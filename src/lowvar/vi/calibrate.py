@@ -1,0 +1,235 @@
+"""Simulation-based calibration of a fit: how often do its intervals hold the parameters that made the data?"""
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+from numpyro import handlers
+from numpyro.distributions import Unit
+
+from lowvar.core.intervals import median_interval, share_interval
+from lowvar.core.keys import named_key
+from lowvar.errors import UserError, kind_of, whole
+from lowvar.vi.fit import bar, fit
+from lowvar.vi.numpyro.trace import AllRows, converted, is_latent, leaves, plain, sites_of
+from lowvar.vi.summary import label
+
+_FEWEST = 20  # simulated data sets, below which an interval of a coverage says nothing
+_LEVELS = (50, 90)  # percent
+_QUARTILE = 0.6744897501960817  # the 75 % point of N(0, 1)
+_FALSE = 0.05  # probability that the conclusions name an entry whose coverage is right
+
+
+@dataclass(frozen=True, repr=False)
+class Calibration:
+    """The result of ``calibrate``; ``print`` shows its conclusions and its table.
+
+    Attributes:
+        table: pandas, a row for each entry ``site[i, j]`` in the unconstrained space. ``cover_50`` and ``cover_90``
+            are the shares of the fits whose central intervals held the truth; ``above`` the share of the truths above
+            the fit's median, 0.5 where there is no bias; ``widen`` the factor of the standard deviations with which
+            half of the truths would lie in the central 50 % intervals. ``_low`` and ``_high`` are the ends of 95 %
+            intervals, over the simulated data sets.
+        p: the fits' probabilities of a value below the truth, ``(fits, entries)``: uniform if the fit is exact.
+        failed: why fits failed, a sentence each; their data sets are left out.
+        title: the model, the number of fits and their settings.
+    """
+
+    table: Any
+    p: np.ndarray
+    failed: tuple[str, ...]
+    title: str
+
+    def __repr__(self) -> str:
+        return f"Calibration({self.title})"
+
+    def __str__(self) -> str:
+        return "\n".join([self.title, *self.conclusions(), "", self.table.to_string(float_format="{:.3g}".format)])
+
+    def conclusions(self) -> list[str]:
+        """Sentences on the entries whose coverage or bias is surely not that of an exact posterior, and on failures."""
+        from scipy.stats import binom
+
+        fits, entries = self.p.shape
+        out = []
+        for column, wanted, words in (
+            ("cover_90", 0.9, "90 % intervals hold the truth of {} in {:.0%} [{:.0%}, {:.0%}] of the fits"),
+            ("above", 0.5, "truths of {} are above the fit's median in {:.0%} [{:.0%}, {:.0%}] of the fits"),
+        ):
+            count = np.rint(self.table[column] * fits)
+            tails = np.minimum(binom.cdf(count, fits, wanted), binom.sf(count - 1, fits, wanted))
+            sure = np.flatnonzero(2 * tails < _FALSE / entries)
+            if len(sure):
+                worst = sure[np.argmax(np.abs(self.table[column].iloc[sure] - wanted))]
+                row = self.table.iloc[worst]
+                said = words.format(self.table.index[worst], *(row[column + end] for end in ("", "_low", "_high")))
+                more = f"; {len(sure) - 1} more entries are off" if len(sure) > 1 else ""
+                out.append(f"{said} ({wanted:.0%} if they were right){more}")
+        if not out:
+            out = [f"no coverage and no bias is surely off, in {fits} fits of {entries} entries"]
+        if self.failed:
+            out.append(f"{len(self.failed)} fits failed and are left out, the first: {self.failed[0]}")
+        return out
+
+
+def calibrate(
+    model: Any,
+    data: Mapping[str, Any],
+    *,
+    fits: int = 100,
+    linear_response: bool = False,
+    seed: int = 0,
+    progress: bool | None = None,
+    **settings: Any,
+) -> Calibration:
+    """Simulation-based calibration of ``fit`` for a NumPyro model.
+
+    Parameters are drawn from the prior and data from the model, ``fits`` times; each data set is fitted as ``fit``
+    would. Were the fits exact posteriors, their central 90 % intervals would hold the parameters in 90 % of the cases,
+    averaged over the prior. So this judges a model, a guide and a number of rows, not one data set: where the prior is
+    far wider than the posterior, data sets unlike yours count too.
+
+    Args:
+        model: a NumPyro model. Its priors must be proper, and it must observe arguments as they are: ``obs=y`` or
+            ``obs=y[index]``.
+        data: its keyword arguments; those that it observes are replaced by simulated ones of the same shape and type.
+        fits: number of data sets, 20 or more; with 100, a coverage of 0.9 has the interval [0.82, 0.95].
+        linear_response: whether the standard deviations are those of linear response, see ``Fit.covariance``.
+        seed: of parameters, data and fits.
+        progress: whether to show a progress bar; by default on a terminal and in a notebook.
+        **settings: of ``fit``, such as ``guide`` or ``num_steps``.
+
+    Returns:
+        A ``Calibration``.
+
+    Raises:
+        UserError: a model that cannot be simulated, no fit that succeeds, or as ``fit``.
+
+    References:
+        Yao, Vehtari, Simpson and Gelman, "Yes, but did it work? Evaluating variational inference", 2018, section 4;
+        Talts, Betancourt, Simpson, Vehtari and Gelman, "Validating Bayesian inference algorithms with simulation-based
+        calibration", 2018.
+    """
+    fits, seed = whole("fits", fits, _FEWEST), whole("seed", seed, 0)
+    for name in ("progress", "callback", "init"):
+        if name in settings:
+            raise UserError(f"calibrate: {name}: a setting of one fit; leave it out")
+    if not callable(model) or not hasattr(model, "__name__"):
+        raise UserError(f"calibrate: model: a NumPyro model that simulates its data, not {kind_of(model)}")
+    name = model.__name__
+    observed = _observed(model, data, name)
+    settings = {"khat_samples": 0, **settings}
+    found, failed, labels = [], [], []
+    with bar(progress, name, fits, "fit") as tick:
+        for k in range(fits):
+            truth, simulated = _simulated(model, data, observed, named_key(seed, f"calibrate {k}"), name)
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    fitted = fit(model, {**data, **simulated}, seed=seed + k, progress=False, **settings)
+                    fitted = fitted.with_linear_response() if linear_response else fitted
+            except UserError as error:
+                failed.append(str(error))
+                if not found and len(failed) == 3:  # of such settings, none will succeed
+                    raise
+            else:
+                one = _probabilities(fitted, truth)
+                labels = [site + label(place) for site, values in one.items() for place in np.ndindex(values.shape)]
+                found.append(np.concatenate([values.ravel() for values in one.values()]))
+            tick(1)
+    if not found:
+        raise UserError(f"calibrate: no fit succeeded, the first because of: {failed[0]}")
+    p = np.array(found)
+    kind = ", standard deviations by linear response" if linear_response else ""
+    given = "".join(f", {key}={value!r}" for key, value in settings.items() if key != "khat_samples")
+    title = f"{name}: {len(p)} fits of data simulated from the prior{given}{kind}"
+    return Calibration(_table(p, labels), p, tuple(failed), title)
+
+
+def _observed(model, data, name: str) -> dict[str, str]:
+    """The argument that each observed site observes, by site.
+
+    Raises:
+        UserError: a site that observes no argument as it is, ``numpyro.factor`` or ``numpyro.param``, or none at all.
+    """
+    sites = _drawn(handlers.seed(AllRows(plain(model)), jax.random.key(0)), model, data, name)
+    arrays = {key: np.asarray(leaf) for key, leaf in leaves(data).items() if np.ndim(leaf) or np.isscalar(leaf)}
+    observed = {}
+    for site in sites.values():
+        if site["type"] == "param":
+            raise UserError(f"calibrate: {name}: numpyro.param {site['name']!r} has no prior; give it one")
+        if site["type"] != "sample" or not site["is_observed"]:
+            continue
+        if isinstance(getattr(site["fn"], "base_dist", site["fn"]), Unit):
+            raise UserError(
+                f"calibrate: {name}: {site['name']!r} is a numpyro.factor, from which no data can be drawn; write its "
+                "density as a distribution of observed data"
+            )
+        value = np.asarray(site["value"])
+        same = [
+            key for key, array in arrays.items()
+            if key in data and array.shape == value.shape and np.array_equal(array.astype(value.dtype), value)
+        ]  # fmt: skip
+        if not same:
+            raise UserError(
+                f"calibrate: {name}: site {site['name']!r} observes no argument of the model as it is; pass what it "
+                f"observes as an argument of its own, and write obs=y or obs=y[index] (arguments: {', '.join(data)})"
+            )
+        observed[site["name"]] = site["name"] if site["name"] in same else same[0]
+    if not observed:
+        raise UserError(f"calibrate: {name} observes no data")
+    return observed
+
+
+def _simulated(model, data, observed, key, name: str) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Latent values drawn from the prior, by site; and data drawn given these, by argument."""
+    sites = _drawn(handlers.seed(handlers.uncondition(AllRows(plain(model))), key), model, data, name)
+    values = {key: site["value"] for key, site in sites.items() if site["type"] == "sample"}
+    simulated = {}
+    for site, argument in observed.items():
+        given = np.asarray(data[argument])
+        simulated[argument] = np.asarray(values.pop(site)).astype(given.dtype).reshape(given.shape)
+    return {key: value for key, value in values.items() if is_latent(sites[key])}, simulated
+
+
+def _drawn(handled, model, data, name: str) -> dict[str, Any]:
+    """The sites of a run that draws values."""
+    try:
+        return sites_of(handled, **converted(model, data, name))
+    except NotImplementedError as error:
+        raise UserError(
+            f"calibrate: {name}: a distribution cannot be drawn from, such as an improper prior; give a proper one"
+        ) from error
+
+
+def _probabilities(fitted, truth: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """The guide's probability of a value below the truth, by site, in its unconstrained shape."""
+    from scipy.stats import norm
+
+    problem, backend = fitted.problem, fitted.problem.backend
+    params = {block: backend.asarray(value) for block, value in fitted.guide_params.items()}
+    mean, sd = (problem.unravel(of(params)) for of in (lambda p: problem.guide.point(p)["mu"], problem.guide.scale))
+    free = {site: np.asarray(problem.transforms[site].inv(truth[site]), float) for site in problem.latent}
+    return {site: norm.cdf((free[site] - np.asarray(mean[site])) / np.asarray(sd[site])) for site in free}
+
+
+def _table(p: np.ndarray, labels: list[str]):
+    """The columns of ``Calibration.table``."""
+    import pandas as pd
+    from scipy.stats import norm
+
+    columns = {}
+    for level in _LEVELS:
+        columns[f"cover_{level}"] = (np.abs(p - 0.5) <= level / 200).sum(0)
+    columns["above"] = (p > 0.5).sum(0)
+    table = {}
+    for column, count in columns.items():
+        table[column] = count / len(p)
+        table[f"{column}_low"], table[f"{column}_high"] = share_interval(count, len(p))
+    off = np.abs(norm.ppf(np.clip(p, 1e-300, 1 - 1e-16))) / _QUARTILE
+    table["widen"] = np.median(off, axis=0)
+    table["widen_low"], table["widen_high"] = median_interval(off.T)
+    return pd.DataFrame(table, index=labels)
