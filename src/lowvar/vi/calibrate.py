@@ -66,8 +66,8 @@ class Calibration:
                 worst = sure[np.argmax(np.abs(self.table[column].iloc[sure] - wanted))]
                 row = self.table.iloc[worst]
                 said = words.format(self.table.index[worst], *(row[column + end] for end in ("", "_low", "_high")))
-                more = f"; {len(sure) - 1} more entries are off" if len(sure) > 1 else ""
-                out.append(f"{said} ({wanted:.0%} if they were right){more}")
+                more = f"; {len(sure)} of {entries} entries are off" if len(sure) > 1 else ""
+                out.append(f"{said} ({wanted:.0%} if they were exact){more}")
         if not out:
             out = [f"no coverage and no bias is surely off, in {fits} fits of {entries} entries"]
         if self.failed:

@@ -107,6 +107,7 @@ def test_tables_that_do_not_fit_are_refused_before_anything_starts(monkeypatch):
         ("joint_current", {}, {}, 2 * 4),
         ("smiso", {"table": "rows"}, {}, N * 2),
         ("smiso", {"table": "batches"}, {"batches": "fixed"}, 4 * 2),
+        ("smiso", {"table": "rows"}, {"batches": "fixed"}, N * 2),  # not the default there
     ],
 )
 def test_table_bytes_are_those_of_the_state(method, options, settings, vectors):
