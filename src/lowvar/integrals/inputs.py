@@ -8,7 +8,7 @@ from scipy.special import stdtrit
 
 from lowvar.errors import UserError
 from lowvar.integrals.base import Samples, each_once
-from lowvar.integrals.monte_carlo import effective_size, first_copies, ranks, split_r_hat, stride
+from lowvar.integrals.monte_carlo import effective_size, first_copies, one_after_another, ranks, split_r_hat, stride
 
 _FEWEST = 3  # points of a task
 _SMALL = 1e-120  # squares of smaller numbers underflow, or nearly
@@ -413,7 +413,10 @@ def doubt(points: np.ndarray, scores: np.ndarray, chain: bool = False, exact: bo
         Johnson, "Modified t tests and confidence intervals for asymmetrical populations", 1978, since the terms are
         skew.
     """
-    chain = chain or stride(points) > 0
+    apart = stride(points)
+    chain = chain or apart > 0
+    rows = one_after_another(len(points), apart)
+    points, scores = points[rows], scores[rows]
     moving = np.flatnonzero(np.ptp(points, axis=0) > 0)
     if not len(moving):
         return None
