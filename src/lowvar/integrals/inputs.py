@@ -20,7 +20,7 @@ _TOGETHER = 0.3  # chains move together above this correlation of their steps,
 _APART = 5  # lag of the baseline correlation, beyond which it counts
 _DEVIATIONS = 5.0  # standard errors by which either is more than chance
 DOUBT, DOUBT_EXACT = 1e-2, 1e-3  # significance, all tests of a set of points together; of scores said to be exact
-ENOUGH = 8  # (effective) points from which scores are tested: with fewer, right scores fail too often
+FEWEST_TO_TEST = 8  # (effective) points from which scores are tested: with fewer, right scores fail too often
 RELIABLE = 20  # points from which the test detects a mean that is off by a standard deviation in most cases
 
 
@@ -421,7 +421,7 @@ def doubt(points: np.ndarray, scores: np.ndarray, chain: bool = False, exact: bo
     if not len(moving):
         return None
     x, score = points[:, moving], scores[:, moving]
-    if len(x) >= ENOUGH and (constant := np.ptp(score, axis=0) == 0).any():
+    if len(x) >= FEWEST_TO_TEST and (constant := np.ptp(score, axis=0) == 0).any():
         return (
             f"coordinate {moving[constant.argmax()]} of the scores is constant, which no density that vanishes at the "
             "boundary of its support has"
@@ -431,7 +431,7 @@ def doubt(points: np.ndarray, scores: np.ndarray, chain: bool = False, exact: bo
     spread = (1 - u**2) + u * score * scale
     tests = np.concatenate([score * scale, spread, spread.sum(axis=1, keepdims=True)], axis=1)
     size = effective_size(tests[None])[0] if chain else np.full(tests.shape[1], float(len(x)))
-    if size.min() < ENOUGH:
+    if size.min() < FEWEST_TO_TEST:
         return None
     level = DOUBT_EXACT if exact else DOUBT
     share = np.full(tests.shape[1], level / 2 / (tests.shape[1] - 1))

@@ -191,21 +191,21 @@ class _Tensor:
         self.squares = self.x**2
 
     def forward(self, z, index):
-        return self._of(self.x, index) @ z
+        return self._rows(self.x, index) @ z
 
     def back(self, r, index):
-        return jnp.tensordot(r, self._of(self.x, index), 2)
+        return jnp.tensordot(r, self._rows(self.x, index), 2)
 
     def forward_squares(self, v, index):
-        return self._of(self.squares, index) @ v
+        return self._rows(self.squares, index) @ v
 
     def back_squares(self, r, index):
-        return jnp.tensordot(r, self._of(self.squares, index), 2)
+        return jnp.tensordot(r, self._rows(self.squares, index), 2)
 
     def forward_by_row(self, z, index):
-        return jnp.einsum("bcd,bd->bc", self._of(self.x, index), z)
+        return jnp.einsum("bcd,bd->bc", self._rows(self.x, index), z)
 
-    def _of(self, array, index):
+    def _rows(self, array, index):
         return array if index is None else array[index]
 
 
