@@ -325,7 +325,7 @@ def stride(points: np.ndarray, limit: float = 6.0, lags: int = 128) -> int:
 
 
 def one_after_another(m: int, apart: int) -> np.ndarray:
-    """The order of ``m`` rows in which chains whose states lie between each other, see ``stride``, follow each other."""
+    """The order of ``m`` rows in which chains that lie between each other, see ``stride``, follow each other."""
     return np.argsort(np.arange(m) % max(apart, 1), kind="stable")
 
 
