@@ -138,7 +138,7 @@ def chosen_names(kind: str, given: Any, known: Collection[str], *, where: str) -
     if given is None:
         return list(known)
     several = isinstance(given, Iterable) and not isinstance(given, (str, Mapping))
-    names = list(given) if several else [given]
+    names: list[Any] = list(given) if several else [given]
     if not names or not all(isinstance(name, str) for name in names):
         raise UserError(f"{where} {given!r}: give one name or several, of {', '.join(known) or 'none'}")
     for name in names:

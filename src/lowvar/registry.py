@@ -79,11 +79,11 @@ class Entry:
         about = self.about
         for package in about.get("packages", ()):
             require(self.name, package, about.get("extra", ""), self.distribution or "lowvar")
-        with _located(self.where):
+        with _located(self.origin):
             return _function(self.target) if isinstance(self.target, str) else self.target
 
     @property
-    def where(self) -> str:
+    def origin(self) -> str:
         """The beginning of messages about a factory of another package."""
         return self.distribution and f"{self.name!r} of the installed package {self.distribution}"
 
@@ -324,7 +324,7 @@ def _arguments(entry: Entry) -> Declared:
     """The arguments of a factory."""
     if any(importlib.util.find_spec(package) is None for package in (entry.row or {}).get("packages", ())):
         return Declared({}, True, {})  # its options can be checked only where its packages are installed
-    with _located(entry.where):
+    with _located(entry.origin):
         return _read(entry.target, _file(entry.target)) if isinstance(entry.target, str) else _inspected(entry.target)
 
 

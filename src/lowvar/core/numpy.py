@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 
-def _or_nan(name):
+def _nan_on_failure(name):
     """A decomposition of ``linalg``, of NaN where it fails, as in JAX."""
     function = getattr(np.linalg, name)
 
@@ -21,7 +21,9 @@ def _or_nan(name):
     return call
 
 
-_LINALG = SimpleNamespace(**{**vars(np.linalg), **{name: _or_nan(name) for name in ("cholesky", "eigh", "svdvals")}})
+_LINALG = SimpleNamespace(
+    **{**vars(np.linalg), **{name: _nan_on_failure(name) for name in ("cholesky", "eigh", "svdvals")}}
+)
 
 
 class _NumPy:

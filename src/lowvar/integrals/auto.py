@@ -9,7 +9,16 @@ from lowvar.errors import TooFewPoints, UserError, whole
 from lowvar.integrals.base import HALF, IntegralProperties, Integrals, Integrator, Samples
 from lowvar.integrals.cross_fitting import CrossFit, cross_fit, each, floor, judge, may_jump, negligible
 from lowvar.integrals.inputs import doubt
-from lowvar.integrals.monte_carlo import GAIN, average, first_copies, on_grid, stride, worth_of_chain, worth_of_copies
+from lowvar.integrals.monte_carlo import (
+    GAIN,
+    average,
+    first_copies,
+    on_grid,
+    one_after_another,
+    stride,
+    worth_of_chain,
+    worth_of_copies,
+)
 from lowvar.integrals.zero_variance import coefficients, zero_variance
 
 FEW = 4.0  # terms that carry Monte Carlo's variance, below which one sample more could change it all
@@ -221,7 +230,7 @@ def in_order(samples: Samples, apart: tuple[int, ...]) -> Samples:
     """Chains that lie between each other, below each other."""
     if max(apart) < 2:
         return samples
-    order = [np.argsort(np.arange(m) % max(k, 1), kind="stable") for m, k in zip(samples.sizes, apart, strict=True)]
+    order = [one_after_another(m, k) for m, k in zip(samples.sizes, apart, strict=True)]
     arrays = (samples.points, samples.scores, samples.values)
     points, scores, values = (tuple(of[:, rows] for of, rows in zip(each, order, strict=True)) for each in arrays)
     return replace(samples, points=points, scores=scores, values=values, cross_scores=None)

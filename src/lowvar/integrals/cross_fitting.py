@@ -81,11 +81,11 @@ def by_fits(integrator: Integrator, samples: Samples, seeds: np.ndarray, folds: 
     corrected = tuple(np.empty_like(values) for values in samples.values)
     parts = []
     for pairs, training, held_out in _groups(samples, folds, integrator.properties.most):
-        result = integrator.integrate(_of(samples, pairs, training), seeds[[r for r, _ in pairs]])
+        result = integrator.integrate(_subset(samples, pairs, training), seeds[[r for r, _ in pairs]])
         if result.fitted is None:
             raise UserError(f"{integrator.name} fits no function, so that there is nothing to cross-fit")
         parts.append((result.fitted, [r for r, _ in pairs]))
-        left = _of(samples, pairs, held_out)
+        left = _subset(samples, pairs, held_out)
         for t in range(samples.tasks):
             predicted = result.fitted(t, left.points[t], left.scores[t])
             residual = left.values[t] - predicted
@@ -304,7 +304,7 @@ def _groups(samples: Samples, folds: int, most: float):
             )
 
 
-def _of(samples: Samples, pairs: Sequence[tuple[int, int]], rows: list) -> Samples:
+def _subset(samples: Samples, pairs: Sequence[tuple[int, int]], rows: list) -> Samples:
     """These rows of each task, a repetition for each pair."""
 
     def pick(arrays, shared=False):

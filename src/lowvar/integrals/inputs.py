@@ -8,7 +8,7 @@ from scipy.special import stdtrit
 
 from lowvar.errors import UserError
 from lowvar.integrals.base import Samples, each_once
-from lowvar.integrals.monte_carlo import effective_size, first_copies, ranks, split_r_hat, stride
+from lowvar.integrals.monte_carlo import effective_size, first_copies, one_after_another, ranks, split_r_hat, stride
 
 _FEWEST = 3  # points of a task
 _SMALL = 1e-120  # squares of smaller numbers underflow, or nearly
@@ -20,7 +20,7 @@ _TOGETHER = 0.3  # chains move together above this correlation of their steps,
 _APART = 5  # lag of the baseline correlation, beyond which it counts
 _DEVIATIONS = 5.0  # standard errors by which either is more than chance
 DOUBT, DOUBT_EXACT = 1e-2, 1e-3  # significance, all tests of a set of points together; of scores said to be exact
-ENOUGH = 8  # (effective) points from which scores are tested: with fewer, right scores fail too often
+FEWEST_TO_TEST = 8  # (effective) points from which scores are tested: with fewer, right scores fail too often
 RELIABLE = 20  # points from which the test detects a mean that is off by a standard deviation in most cases
 
 
@@ -413,12 +413,15 @@ def doubt(points: np.ndarray, scores: np.ndarray, chain: bool = False, exact: bo
         Johnson, "Modified t tests and confidence intervals for asymmetrical populations", 1978, since the terms are
         skew.
     """
-    chain = chain or stride(points) > 0
+    apart = stride(points)
+    chain = chain or apart > 0
+    rows = one_after_another(len(points), apart)
+    points, scores = points[rows], scores[rows]
     moving = np.flatnonzero(np.ptp(points, axis=0) > 0)
     if not len(moving):
         return None
     x, score = points[:, moving], scores[:, moving]
-    if len(x) >= ENOUGH and (constant := np.ptp(score, axis=0) == 0).any():
+    if len(x) >= FEWEST_TO_TEST and (constant := np.ptp(score, axis=0) == 0).any():
         return (
             f"coordinate {moving[constant.argmax()]} of the scores is constant, which no density that vanishes at the "
             "boundary of its support has"
@@ -428,7 +431,7 @@ def doubt(points: np.ndarray, scores: np.ndarray, chain: bool = False, exact: bo
     spread = (1 - u**2) + u * score * scale
     tests = np.concatenate([score * scale, spread, spread.sum(axis=1, keepdims=True)], axis=1)
     size = effective_size(tests[None])[0] if chain else np.full(tests.shape[1], float(len(x)))
-    if size.min() < ENOUGH:
+    if size.min() < FEWEST_TO_TEST:
         return None
     level = DOUBT_EXACT if exact else DOUBT
     share = np.full(tests.shape[1], level / 2 / (tests.shape[1] - 1))

@@ -324,6 +324,11 @@ def stride(points: np.ndarray, limit: float = 6.0, lags: int = 128) -> int:
     return 1 if alternate else int(np.argmax(most)) + 1
 
 
+def one_after_another(m: int, apart: int) -> np.ndarray:
+    """The order of ``m`` rows in which chains that lie between each other, see ``stride``, follow each other."""
+    return np.argsort(np.arange(m) % max(apart, 1), kind="stable")
+
+
 def ranks(points: np.ndarray) -> np.ndarray:
     """Centred ranks along the second axis of ``(R, m, d)``; copies share theirs."""
     order, place = np.argsort(points, axis=1), np.arange(points.shape[1])[:, None]

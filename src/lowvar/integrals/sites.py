@@ -270,7 +270,7 @@ def _integrands(values: Any, sites: Mapping[str, Any], axes: tuple[int, ...]) ->
             check_known("site", name, list(sites), where="values")
         return _columns({name: sites[name] for name in values}, axes)
     if callable(values):
-        values = _called(values, {name: _rows(name, array, axes) for name, array in sites.items()})
+        values = _values_from(values, {name: _rows(name, array, axes) for name, array in sites.items()})
         axes = (m,)
     if is_dataset(values):
         values = by_site(values)
@@ -285,7 +285,7 @@ def _integrands(values: Any, sites: Mapping[str, Any], axes: tuple[int, ...]) ->
     return values, None
 
 
-def _called(function: Callable, rows: dict[str, np.ndarray]) -> Any:
+def _values_from(function: Callable, rows: dict[str, np.ndarray]) -> Any:
     try:
         return function(rows)
     except KeyError as error:

@@ -75,6 +75,8 @@ def summary(
 
     if round_to is not None:
         check_known("way to round", round_to, ROUNDING, where="summary: round_to")
+    if chain is not None and not isinstance(chain, (bool, np.bool_)):
+        raise UserError(f"chain {chain!r}: it must be True or False")
     with warnings.catch_warnings(record=True) as raised:
         warnings.simplefilter("always")
         try:

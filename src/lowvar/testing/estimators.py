@@ -100,7 +100,7 @@ def assert_carryover(estimator, state):
     assert np.abs(fresh - exact).max() < DIGITS * np.linalg.norm(exact)  # the first estimate has no carryover
 
 
-def of(name):
+def method_named(name):
     """The method by name; an estimator that asks for variances of a pilot run is given them."""
     asks = "variances" in inspect.signature(GRADIENT.get(name)).parameters
     options = {"variances": [[0, 1.0], [9, 0.5]]} if asks else {}
@@ -242,7 +242,7 @@ class EstimatorContract:
             return original(z)
 
         object.__setattr__(p, "log_prior", counting)
-        many = engine.build(p, of(name), settings(grid, repetitions=2), seed=0, name="c")
+        many = engine.build(p, method_named(name), settings(grid, repetitions=2), seed=0, name="c")
         half = many.advance(many.init(), 0, 1)
         first = len(traced)
         assert first > 0
@@ -254,7 +254,7 @@ class EstimatorContract:
         assert_resumed(many, checkpoint, uninterrupted, 1, 2)
         assert np.isfinite(together).all()
         assert (together[0] != together[1]).all()
-        one = engine.build(p, of(name), settings(grid[1:]), seed=0, name="c")
+        one = engine.build(p, method_named(name), settings(grid[1:]), seed=0, name="c")
         np.testing.assert_allclose(means(one, one.advance(one.init(), 0, 3))[0, 0], together[1, 0], rtol=1e-12)
 
     pairs = False  # whether the mean is checked with antithetic points, which takes minutes
@@ -304,7 +304,7 @@ class EstimatorContract:
         p = self.problem("torch")
         if "torch" not in GRADIENT.get(name)(p, reshuffled(p.N, BATCH)).properties.backends:
             pytest.skip("it does not run on torch")
-        runs = engine.build(p, of(name), settings((0.01, 0.001), repetitions=2), seed=0, name="contract")
+        runs = engine.build(p, method_named(name), settings((0.01, 0.001), repetitions=2), seed=0, name="contract")
         half = runs.advance(runs.init(), 0, 1)
         checkpoint = saved(runs, half)
         assert_resumed(runs, checkpoint, saved(runs, runs.advance(half, 1, 2)), 1, 2)

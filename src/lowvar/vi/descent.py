@@ -58,7 +58,7 @@ class Rows:
         """Coordinates of a batch of ``size`` rows."""
         return len(self.shared) + size * self.own.shape[1]
 
-    def of(self, index):
+    def coordinates(self, index):
         """The coordinates of ``z`` that the rows ``index (B,)`` concern, ``(dim_of(B),)``."""
         return self.joined(jnp.asarray(self.shared), jnp.asarray(self.own)[index])
 
@@ -128,10 +128,10 @@ class OfBatch(VariationalProblem):
             def energy(z):
                 return -self.N * jnp.sum(chunk["weight"] * self.log_likelihood(z, chunk["index"]))
 
-            where = rows.of(chunk["index"])
+            where = rows.coordinates(chunk["index"])
             return total.at[where].add(jax.grad(energy)(z[where])), None
 
-        first = rows.of(jnp.zeros(1, jnp.int32))
+        first = rows.coordinates(jnp.zeros(1, jnp.int32))
         start = jnp.zeros_like(z).at[first].add(self.prior_gradient(z[first]))
         return jax.lax.scan(add, start, self.chunks)[0]
 
@@ -157,7 +157,7 @@ def amortised(estimator: Estimator, problem: OfBatch) -> Estimator:
     def estimate(state, params, noise):
         here, back = jax.vjp(lambda params: guide.of_batch(params, noise.index), params)
         if noise.eps.shape[-1] == whole.noise_dim:  # the noise of all rows
-            noise = noise._replace(eps=noise.eps[:, rows.of(noise.index)])
+            noise = noise._replace(eps=noise.eps[:, rows.coordinates(noise.index)])
         gradient, state = estimator.estimate(state, here, noise)
         counted = rows.by_row(problem.N * noise.weight)
         return back({block: value * counted for block, value in gradient.items()})[0], state
@@ -219,7 +219,7 @@ def of_shared(estimator: Estimator) -> Estimator:
         return estimator
 
     def estimate(state, params, noise):
-        at = rows.of(noise.index)
+        at = rows.coordinates(noise.index)
         state_here, params_here = jax.tree.map(
             lambda leaf: leaf[at] if leaf.shape == (rows.dim,) else leaf, (state, params)
         )

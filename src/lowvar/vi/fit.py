@@ -42,7 +42,7 @@ from lowvar.vi.run import engine as engines
 from lowvar.vi.run import fixed_draws
 from lowvar.vi.run.fixed_draws import FixedDraws
 from lowvar.vi.run.settings import LBFGS, Method
-from lowvar.vi.run.watched import ENDED, Evaluation, Run, Watch, called, interruptible, rule_of
+from lowvar.vi.run.watched import ENDED, Evaluation, Run, Watch, call_back, interruptible, rule_of
 from lowvar.vi.settings import (
     check_arguments,
     check_callback,
@@ -644,7 +644,7 @@ def _fixed(problem, num_steps, seed, elbo_samples, khat_samples, progress, callb
         final = dict(reached)
         elbo, error = map(float, value({block: problem.backend.asarray(one) for block, one in final.items()}))
         rows.append((iteration, elbo, error))
-        return called(callback, Evaluation(iteration, elbo, error, lambda: problem.named(final)))
+        return call_back(callback, Evaluation(iteration, elbo, error, lambda: problem.named(final)))
 
     with interruptible() as pressed, bar(progress, problem.name, num_steps, "iteration") as tick:
         found = fixed_draws.maximised(

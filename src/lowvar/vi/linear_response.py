@@ -24,7 +24,7 @@ import numpy as np
 
 from lowvar.core.keys import named_key
 from lowvar.errors import UserError, one_line, positive, whole
-from lowvar.vi.run.fixed_draws import Objective, drawn
+from lowvar.vi.run.fixed_draws import Objective, matched_draws
 from lowvar.vi.summary import label
 
 _DRAWS = (128, 512, 2048)
@@ -276,7 +276,7 @@ class Curvature:
 
     def groups(self, draws: int) -> np.ndarray:
         """Draws of the guide's noise in groups of antithetic pairs, ``(groups, S, dim)``."""
-        half = drawn(named_key(self.seed, "draws of response"), draws, self.problem.dim)[: draws // 2]
+        half = matched_draws(named_key(self.seed, "draws of response"), draws, self.problem.dim)[: draws // 2]
         half = half.reshape(_GROUPS, -1, self.problem.dim)
         return np.concatenate([half, -half], axis=1)
 
@@ -310,7 +310,7 @@ class Curvature:
         backend, free, asarray = self.problem.backend, self.free, self.objective.asarray
         evaluated = backend.jit(backend.vmap(values))
         pairs = max(_PUSHED, 4 << len(free).bit_length()) // 2
-        half = drawn(named_key(self.seed, "draws of moments"), 2 * pairs, len(free))[:pairs]
+        half = matched_draws(named_key(self.seed, "draws of moments"), 2 * pairs, len(free))[:pairs]
 
         def at(eps, factor, shift: Any = 0.0):
             z = np.tile(self.mu, (len(eps), 1))

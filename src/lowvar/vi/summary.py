@@ -41,7 +41,7 @@ def summary(
         values = np.asarray(draws[name], float)
         entries = [name + label(place) for place in np.ndindex(values.shape[1:])]
         labels += entries
-        table = _of(values.reshape(len(values), -1), hdi_prob, kind)
+        table = _moments_and_intervals(values.reshape(len(values), -1), hdi_prob, kind)
         left = np.full((2, 1), np.nan) if optimum is None or name not in sites else _left(optimum, sites[name])
         left = left if left.shape[1] == len(table) else left.max(1, keepdims=True)
         linear = np.reshape([response.get(entry, (np.nan, np.nan)) for entry in entries], (-1, 2))
@@ -65,7 +65,7 @@ def _left(optimum: Optimum, where: slice) -> np.ndarray:
     return np.stack([np.maximum(np.abs(off[where]), error[where]) for off, error in pairs])
 
 
-def _of(values: np.ndarray, prob: float, kind: str) -> np.ndarray:
+def _moments_and_intervals(values: np.ndarray, prob: float, kind: str) -> np.ndarray:
     """The columns for draws ``(S, entries)``: ``(entries, 6)``."""
     S = len(values)
     mean, sd = values.mean(axis=0), values.std(axis=0, ddof=1)

@@ -66,23 +66,23 @@ class Strict(pydantic.BaseModel):
         text = json.dumps(values, sort_keys=True, allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
-    def stated(self, key: str) -> list[Any]:
+    def values_of(self, key: str) -> list[Any]:
         """The values of a setting, wherever it is nested: those of ``key``, and the entries of its plural.
 
-        >>> Data(dataset="sonar", scaling="minmax").stated("scaling")
+        >>> Data(dataset="sonar", scaling="minmax").values_of("scaling")
         ['minmax']
         """
-        return list(_stated(self.model_dump(), key))
+        return list(_values_of(self.model_dump(), key))
 
 
-def _stated(values: Any, key: str):
+def _values_of(values: Any, key: str):
     for name, value in values.items():
         if name == key and not isinstance(value, dict):
             yield value
         elif name == f"{key}s" and value:
             yield from value
         if isinstance(value, dict):
-            yield from _stated(value, key)
+            yield from _values_of(value, key)
 
 
 def _sources(values: Any) -> dict[str, str]:

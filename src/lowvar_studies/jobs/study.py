@@ -38,12 +38,12 @@ _OPERATIONS = 3e8  # in a minute, at least
 _MINUTES = 10  # wall time of the smallest job
 _SMALL = 100  # MB of arrays
 _RUN, _PROBLEM = ("problem", "method", "backend"), ("problem",)
-_MADE, _TIMED = ("provenance.json",), ("provenance.json", "timing.parquet")
+_PROVENANCE, _TIMED = ("provenance.json",), ("provenance.json", "timing.parquet")
 KINDS = {
-    "sample": Kind("samples/{problem}", ("samples.npz",), _MADE, _PROBLEM, megabytes=4000),
+    "sample": Kind("samples/{problem}", ("samples.npz",), _PROVENANCE, _PROBLEM, megabytes=4000),
     "tune": Kind("runs/{problem}/{method}-{backend}/tuning", ("study.parquet",), _TIMED, _RUN),
     "run": Kind("runs/{problem}/{method}-{backend}", ("trace.parquet", "params.npz"), _TIMED, _RUN),
-    "decompose": Kind("decomposition/{problem}", ("decomposition.parquet",), _MADE, _PROBLEM),
+    "decompose": Kind("decomposition/{problem}", ("decomposition.parquet",), _PROVENANCE, _PROBLEM),
 }
 
 

@@ -215,7 +215,7 @@ def _not_made(claim, lacking, tables, study):
     if shown is not None and "problem" in lacking.wanted and "problem" in shown:
         shown = select(shown, problem=lacking.wanted["problem"])
         for column in shown.columns.intersection(list(lacking.wanted)):  # no setting tells tasks and blocks
-            if not stated(job, column) and len(shown) and lacking.wanted[column] not in set(shown[column]):
+            if not known_values(job, column) and len(shown) and lacking.wanted[column] not in set(shown[column]):
                 raise lacking
     note = "; ".join(filter(None, (claim.note, f"not made at scale {study.scale}, but at {' and '.join(made)}")))
     nothing = {"published": claim.test.shown, "ours": math.nan, "low": math.nan, "high": math.nan}
@@ -238,13 +238,13 @@ def made_at(study: Study, lacking: Missing) -> dict[str, Study]:
     return {scale: one for scale, one in studies.items() if makes(one, lacking)}
 
 
-def stated(job: Job, column: str) -> list[Any]:
+def known_values(job: Job, column: str) -> list[Any]:
     """The values of a table's column that a job's names and settings tell; none if they do not."""
-    return [job.names[column]] if column in job.names else job.spec.stated(column)
+    return [job.names[column]] if column in job.names else job.spec.values_of(column)
 
 
 def _has(job: Job, wanted: Mapping[str, Any]) -> bool:
-    return all(_among(value, stated(job, column)) for column, value in wanted.items())
+    return all(_among(value, known_values(job, column)) for column, value in wanted.items())
 
 
 def _among(value: Any, values: list[Any]) -> bool:

@@ -200,16 +200,16 @@ class Figure:
         """
         from lowvar.core.drawing import save
 
-        figure, rows = self.drawn(table, **options)
+        figure, rows = self.render(table, **options)
         return save(figure, stem, rows)
 
-    def drawn(self, table: Frame, **options: Any) -> tuple[Any, Frame]:
+    def render(self, table: Frame, **options: Any) -> tuple[Any, Frame]:
         """The ``matplotlib.figure.Figure`` and the rows that it shows; raises like ``picture``."""
         from lowvar.core.drawing import styled
         from lowvar_studies.reports.drawing.charts import round_ticks
 
         rows = self.rows(table, **options)
-        figure = styled(self.draw)(rows, **self._of(self.draw, options))
+        figure = styled(self.draw)(rows, **self._keywords_for(self.draw, options))
         round_ticks(figure)
         return figure, rows
 
@@ -221,9 +221,9 @@ class Figure:
         where = f"the table {self.table!r}"
         if not len(believed(table, self.source.columns, {}, where)):
             raise UserError(f"{where} has no rows, so there is nothing to draw")
-        return self.select(table, **self._of(self.select, options))
+        return self.select(table, **self._keywords_for(self.select, options))
 
-    def _of(self, function, options):
+    def _keywords_for(self, function, options):
         merged = {**self.options, **options}
         return {name: merged[name] for name in _keywords(function) if name in merged}
 

@@ -36,7 +36,7 @@ def keep(study: Study, folder: str | Path) -> list[Path]:
     parts = [
         f"# {study.experiment.title}",
         f"Experiment `{name}` at scale `{study.scale}`, written by `lowvar keep {study.path} --scale {study.scale}`.",
-        _made(study),
+        _origin(study),
         *filter(None, [study.experiment.remarks.strip()]),
         *(["## Claims", _summary(claims), _claims(claims)] if len(claims) else []),
         *_tables(study),
@@ -62,7 +62,7 @@ def small(png: bytes) -> bytes:
     return stream.getvalue()
 
 
-def _made(study):
+def _origin(study):
     """Commits, machines, dates and versions of the runs and decompositions."""
     files = [job.folder / "provenance.json" for job in study.jobs("run", "decompose")]
     records = [_record(file) for file in files if file.is_file()]

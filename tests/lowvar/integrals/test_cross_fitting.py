@@ -9,6 +9,7 @@ from samples_of_normal import autoregression
 
 from lowvar.integrals.base import Samples, make
 from lowvar.integrals.cross_fitting import by_fits, by_products, cross_fit, cross_fitted, fold_of
+from lowvar.integrals.inputs import doubt
 from lowvar.integrals.monte_carlo import average, stride, worth_of_chain
 
 
@@ -132,6 +133,8 @@ def test_chains_are_told_from_independent_points():
     walkers = chain[:10].transpose(1, 0, 2).reshape(-1, 4)  # ten chains whose states lie between each other
     assert stride(walkers) == 10
     assert np.median(worth_of_chain(chain)) < 30
+    by_walker = autoregression(rng, 40, 10, 100, 2, keep=0.9).transpose(0, 2, 1, 3).reshape(40, -1, 2)
+    assert np.mean([doubt(one, -one) is not None for one in by_walker]) < 0.3  # right scores
     alternating = autoregression(rng, 200, 100, 4, keep=-0.8)
     assert np.mean([stride(one) == 1 for one in alternating]) >= 0.8
 

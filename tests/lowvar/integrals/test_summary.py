@@ -280,6 +280,8 @@ def discrete():
         ((draws(), BOUND), {"round_to": 2}, "round_to"),
         ((draws(), BOUND), {"exact_scores": "yes"}, "exact_scores"),
         ((draws(), BOUND), {"kernels": 1}, "kernels"),
+        ((draws(), BOUND), {"chain": "yes"}, "chain"),
+        ((draws(), BOUND, 3), {}, "var_names"),
     ],
 )
 def test_mistakes(words, options, name):

@@ -24,7 +24,7 @@ X = design()
 DATA = {"x": X, "y": np.zeros(ROWS, "float32")}
 PRECISION = np.eye(2 * PAIRS) + X.T @ X
 # the best mean-field guide's standard deviation over the posterior's, of every coefficient
-NARROW = 1 / np.sqrt(PRECISION[0, 0] * np.linalg.inv(PRECISION)[0, 0])
+NARROW = float(1 / np.sqrt(PRECISION[0, 0] * np.linalg.inv(PRECISION)[0, 0]))
 
 
 def line(x, y, batch_size=None):
@@ -60,7 +60,7 @@ def test_sites_with_constraints_and_counts():
         rate = numpyro.sample("rate", dist.Gamma(20.0, 2.0))
         share = numpyro.sample("share", dist.Dirichlet(5 * jnp.ones(3)))
         with numpyro.plate("rows", len(y)) as i:
-            numpyro.sample("y", dist.Poisson(rate * share[i % 3]), obs=y[i])
+            numpyro.sample("y", dist.Poisson(rate * jnp.take(share, i % 3)), obs=y[i])
 
     one = lowvar.calibrate(counts, {"y": np.arange(30) % 5}, fits=20, seed=3, progress=False)
     assert list(one.table.index) == ["rate", "share[0]", "share[1]"]

@@ -53,7 +53,7 @@ def quiet(model, data=None, **settings) -> Any:
 
 @pytest.mark.parametrize(("draws", "dim"), [(8, 20), (8, 4), (128, 50), (512, 256)])
 def test_draws_have_the_moments_of_a_normal_distribution(draws, dim):
-    eps = fixed_draws.drawn(named_key(0, "draws"), draws, dim)
+    eps = fixed_draws.matched_draws(named_key(0, "draws"), draws, dim)
     assert eps.shape == (draws, dim)
     assert np.array_equal(eps[: draws // 2], -eps[draws // 2 :])
     second = eps.T @ eps / draws

@@ -62,7 +62,7 @@ def start_of(p):
 
 def estimate(name, q, params, noise, state=()):
     """An estimator's gradient of a batch, in the coordinates of all rows, as a descent counts it."""
-    at = q.rows.of(noise.index)
+    at = q.rows.coordinates(noise.index)
     here = jax.tree.map(lambda leaf: leaf[at], params)
     made = GRADIENT.get(name)(q, reshuffled(q.N, len(noise.index)))
     state = jax.tree.map(lambda leaf: leaf[at], state)

@@ -50,7 +50,7 @@ class Amortised:
         if not leaves or not all(np.issubdtype(np.asarray(leaf).dtype, np.floating) for leaf in leaves):
             raise UserError("Amortised: params must be a tree of arrays of real numbers, such as {'w': ..., 'b': ...}")
 
-    def of(self, problem) -> "AmortisedGuide":
+    def guide_for(self, problem) -> "AmortisedGuide":
         """The guide of a ``NumPyroProblem``.
 
         Raises:
@@ -177,7 +177,7 @@ class AmortisedGuide(Gaussian):
     def mean_field(self, params):
         """The mean-field parameters of all rows, ``{"mu": (dim,), "log_sigma": (dim,)}``."""
         index = jnp.arange(len(self.rows.own), dtype=jnp.int32)
-        at = self.rows.of(index)
+        at = self.rows.coordinates(index)
         return {block: jnp.zeros_like(one).at[at].set(one) for block, one in self.of_batch(params, index).items()}
 
     def start(self, mu, log_sigma, key=None) -> dict[str, np.ndarray]:

@@ -544,7 +544,7 @@ def family(guide: "str | Amortised | Callable[..., Gaussian] | Mapping[str, Any]
         UserError: an unknown name or option.
     """
     if is_amortised(guide):
-        return guide.of  # type: ignore[union-attr]
+        return guide.guide_for  # type: ignore[union-attr]
     name, options = checked(guide, "guide")
     factory = GUIDES.get(name)
 

@@ -359,7 +359,7 @@ class Layout:
 
     def batch(self, z, index):
         """The part of ``z`` that the rows ``index (B,)`` concern."""
-        return z[self.rows.of(index)] if self._parts else z
+        return z[self.rows.coordinates(index)] if self._parts else z
 
     def among(self, z, places):
         """The same for the rows at some ``places`` of a batch with the vector ``z``."""

@@ -85,7 +85,7 @@ class FixedDraws:
     khat_samples: int | None = None
 
 
-def drawn(key, draws: int, dim: int) -> np.ndarray:
+def matched_draws(key, draws: int, dim: int) -> np.ndarray:
     """Pairs ``eps, -eps`` with unit second moments, ``(draws, dim)``.
 
     With as many pairs as coordinates, these are those of all products of two coordinates: the matrix is the one with
@@ -234,7 +234,7 @@ def maximised(
     for stage, (draws, blocks) in enumerate(plan):
         if done >= num_steps:
             break
-        eps, rounds, shrinks, stuck, finished = drawn(key(f"draws {stage}"), draws, dim), 0, 0, 0, False
+        eps, rounds, shrinks, stuck, finished = matched_draws(key(f"draws {stage}"), draws, dim), 0, 0, 0, False
         last = draws >= _MANY or stage == len(plan) - 1
         while not finished and done < num_steps and (rounds < _ROUNDS or last):
             center, middle, unit = mu, log_sigma, np.where(free, np.exp(log_sigma), 1.0)
@@ -276,7 +276,7 @@ def maximised(
             break
     if ended.ended != "converged":
         return ended, None
-    _, *slopes = objective(mu, log_sigma, drawn(key("fresh"), ended.draws, dim), count)
+    _, *slopes = objective(mu, log_sigma, matched_draws(key("fresh"), ended.draws, dim), count)
     return ended, np.stack([np.where(free, np.exp(log_sigma), 1.0) * slopes[0], slopes[1]])
 
 

@@ -145,7 +145,7 @@ def _ordered(tree, like):
 
 
 @lru_cache(maxsize=16)
-def _drawn(batches, N, size, gaussian, particles, dim, dtype, epochs):
+def _draw_programs(batches, N, size, gaussian, particles, dim, dtype, epochs):
     """Programs that draw a block of epochs, and the base noise of given keys; shared by all runs of a process.
 
     Returns:
@@ -171,16 +171,16 @@ class _Blocks:
         most = min(_BLOCK, _VALUES // max(1, values)) // self._steps
         self._epochs = 1 if sampler.wide else max(1, most)
         self._keys, self._number = None, None
-        self._drawn: Any = None
+        self._noise: Any = None
         batches, gaussian = sampler.batches, sampler.gaussian
-        self._block, self._eps = _drawn(
+        self._block, self._eps = _draw_programs(
             batches.name, batches.N, batches.size, gaussian.name, gaussian.particles, sampler.dim,
             np.dtype(sampler.dtype), self._epochs,
         )  # fmt: skip
 
     def steps(self, keys, epoch, first, end, alone):
         """The noise of the steps ``first`` to ``end - 1`` of an epoch; ``alone`` without axes of runs."""
-        noise, at = self._of(keys, epoch, alone), epoch % self._epochs * self._steps
+        noise, at = self._block_with(keys, epoch, alone), epoch % self._epochs * self._steps
         some: Any = None
         for t in range(first, end):
             if self._sampler.wide and (t == first or t % _WIDE == 0):
@@ -192,10 +192,10 @@ class _Blocks:
     def visited(self, keys, epoch, alone):
         """The rows of an epoch's batches, ``(R, steps, B)``."""
         at = epoch % self._epochs * self._steps
-        index = self._of(keys, epoch, alone).index[at : at + self._steps]
+        index = self._block_with(keys, epoch, alone).index[at : at + self._steps]
         return self._backend.xp.stack(index, axis=0 if alone else 1)
 
-    def _of(self, keys, epoch, alone):
+    def _block_with(self, keys, epoch, alone):
         """The block that contains an epoch, each field as a list of the steps; of a plan, ``eps`` are the keys."""
         if self._keys is not keys:  # perhaps the same in another array
             data = [np.asarray(jax.random.key_data(one)) for one in (self._keys, keys) if one is not None]
@@ -208,8 +208,8 @@ class _Blocks:
             index = self._by_step(index[None] if self._sampler.wide else index, alone)
             fixed = (self._backend.asarray(np.asarray(one)) for one in (noise.weight, noise.rows, noise.position))
             weight, rows, position = (one.unbind(0) for one in fixed)
-            self._number, self._drawn = number, Noise(index, weight, rows, eps, position)
-        return self._drawn
+            self._number, self._noise = number, Noise(index, weight, rows, eps, position)
+        return self._noise
 
     def _by_step(self, value, alone):
         """``(epochs, R, steps, ...)`` as an array for each step."""

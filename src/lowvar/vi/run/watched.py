@@ -89,7 +89,7 @@ class Evaluation:
         return self._params()
 
 
-def called(callback: Callable[[Evaluation], Any] | None, evaluation: Evaluation) -> bool:
+def call_back(callback: Callable[[Evaluation], Any] | None, evaluation: Evaluation) -> bool:
     """Calls a fit's callback, if there is one; returns whether it ends the fit."""
     if callback is None:
         return False
@@ -196,7 +196,7 @@ class Watch(Hook):
             return False
         iteration, value, error = (rows := self._rows())[-1]
         final = {block: self._engine.backend.to_numpy(leaf)[0, 0] for block, leaf in state[0].params.items()}
-        if called(self._callback, Evaluation(iteration, value, error, lambda: self._named(final))):
+        if call_back(self._callback, Evaluation(iteration, value, error, lambda: self._named(final))):
             self.ended = "callback"
         elif self._rule is not None and iteration < self.num_steps and self._rule(*np.array(rows).T):
             self.ended = "converged"

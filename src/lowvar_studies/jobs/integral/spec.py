@@ -36,7 +36,7 @@ def _sizes(given: Any) -> Any:
     return tuple(tuple(entry) if isinstance(entry, list) else entry for entry in entries)
 
 
-def _chosen(given: Any) -> Any:
+def _checked_methods(given: Any) -> Any:
     """Checks methods: a list of names, or a mapping from names to options."""
     if given is None:
         return None
@@ -49,7 +49,9 @@ def _chosen(given: Any) -> Any:
 
 
 Sizes = Annotated[tuple[pydantic.StrictInt | tuple[pydantic.StrictInt, ...], ...], pydantic.BeforeValidator(_sizes)]
-Chosen = Annotated[dict[str, dict[str, Any] | None] | tuple[str, ...] | None, pydantic.BeforeValidator(_chosen)]
+Methods = Annotated[
+    dict[str, dict[str, Any] | None] | tuple[str, ...] | None, pydantic.BeforeValidator(_checked_methods)
+]
 Sampler = Literal["iid", "rqmc", "nuts", "tempered", "published"]
 
 
@@ -68,7 +70,7 @@ class IntegralProblemSpec(Strict):
         "own choice if null",
     )
     sizes: Sizes = Field(description="numbers of points: one for all tasks, or a list with one for each task")
-    methods: Chosen = Field(
+    methods: Methods = Field(
         None, description="the methods that run on it; a mapping gives them options for this problem; all if null"
     )
     repetitions: Count | None = Field(None, description="in place of `estimation.repetitions`")
@@ -292,9 +294,9 @@ class IntegralRunSpec(Strict):
     repetitions: Count
     chunk: Count
 
-    def stated(self, key: str) -> list[Any]:
-        """As ``Strict.stated``, with sizes as tables have them."""
-        return [label(size) for size in self.sizes] if key == "sizes" else super().stated(key)
+    def values_of(self, key: str) -> list[Any]:
+        """As ``Strict.values_of``, with sizes as tables have them."""
+        return [label(size) for size in self.sizes] if key == "sizes" else super().values_of(key)
 
 
 def label(size: int | tuple[int, ...]) -> str:

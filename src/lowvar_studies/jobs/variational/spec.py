@@ -237,7 +237,7 @@ class SolverSpec(Sparse):
 
     def make(self) -> Settings:
         """The settings for runs."""
-        plain = {name: getattr(self, name) for name in type(self).model_fields if name not in _MADE}
+        plain = {name: getattr(self, name) for name in type(self).model_fields if name not in _OWN_CLASS}
         return Settings(
             **{name: value for name, value in plain.items() if value is not None},
             schedule=self.schedule and self.schedule.make(),
@@ -245,7 +245,7 @@ class SolverSpec(Sparse):
         )
 
 
-_MADE = ("schedule", "diagnostics")  # settings with a class of their own
+_OWN_CLASS = ("schedule", "diagnostics")  # settings with a class of their own
 
 
 class NoiseSpec(Strict):
@@ -288,7 +288,7 @@ class DecompositionSpec(Strict):
     )
 
     @pydantic.model_validator(mode="after")
-    def _enough(self):
+    def _check_replicates(self):
         if self.repetitions == 1 and self.replicates < _FEWEST:
             raise ValueError(f"replicates = {self.replicates}: one run needs at least {_FEWEST}, for its intervals")
         return self

@@ -172,31 +172,31 @@ class Grouped:
 
     def forward(self, z, index):
         """The predictors, ``(B, C)``."""
-        x, group = self._of(index)
+        x, group = self._rows_and_groups(index)
         return (x[:, None, :] @ self.backend.take(self._matrices(z), group))[:, 0, :]
 
     def back(self, r, index):
         """``sum_n X_n' r_n``, ``(dim,)``."""
-        x, group = self._of(index)
+        x, group = self._rows_and_groups(index)
         return self._added(group, x[:, :, None] * r[:, None, :])
 
     def forward_squares(self, v, index):
         """The predictors' variances, ``(B, C)``."""
-        x, group = self._of(index)
+        x, group = self._rows_and_groups(index)
         return ((x * x)[:, None, :] @ self.backend.take(self._matrices(v), group))[:, 0, :]
 
     def back_squares(self, r, index):
         """``sum_n (X_n o X_n)' r_n``, ``(dim,)``."""
-        x, group = self._of(index)
+        x, group = self._rows_and_groups(index)
         return self._added(group, (x * x)[:, :, None] * r[:, None, :])
 
     def forward_by_row(self, z, index):
         """The predictors, row ``n`` from its own ``z_n``."""
-        x, group = self._of(index)
+        x, group = self._rows_and_groups(index)
         own = self.backend.vmap(lambda z, group: self.backend.take(self._matrices(z), group[None])[0])(z, group)
         return (x[:, None, :] @ own)[:, 0, :]
 
-    def _of(self, index):
+    def _rows_and_groups(self, index):
         return rows(self.backend, self.x, index), rows(self.backend, self.group, index)
 
     @property

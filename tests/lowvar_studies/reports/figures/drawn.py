@@ -10,7 +10,7 @@ FIGURES = {(family.name, name): one for family in FAMILIES.values() for name, on
 
 def draw(family, name, table, **options):
     """The axes of a figure, and the rows that it shows."""
-    figure, rows = FIGURES[family, name].drawn(table, **options)
+    figure, rows = FIGURES[family, name].render(table, **options)
     return figure.axes, rows
 
 

@@ -37,7 +37,7 @@ LONG = pytest.mark.long
 def pictured(request, tmp_path_factory):
     """A figure, its table, and what is drawn and saved of it, but for the png, once for all tests of it."""
     figure, table = drawn.FIGURES[request.param], synthetic.TABLES[request.param]()
-    fig, shown = figure.drawn(table)
+    fig, shown = figure.render(table)
     with pytest.MonkeyPatch.context() as patch:
         patch.delitem(drawing._METADATA, "png")
         return figure, table, fig, drawing.save(fig, tmp_path_factory.mktemp("pictured") / "picture", shown)
@@ -132,9 +132,9 @@ def test_a_table_of_nan_is_an_empty_panel_that_says_why(family, name):
         table["status"] = "diverged"
     if name == "cost":
         with pytest.raises(UserError, match="no times"):
-            drawn.FIGURES[family, name].drawn(table)
+            drawn.FIGURES[family, name].render(table)
         return
-    fig, _ = drawn.FIGURES[family, name].drawn(table)
+    fig, _ = drawn.FIGURES[family, name].render(table)
     words = [text for ax in fig.axes for text in drawn.texts(ax)]
     quiet = (
         "profiles",
@@ -190,7 +190,7 @@ MANY = {  # a table of many methods for a figure, and how much of the page is le
 @pytest.mark.parametrize("of", MANY, ids="-".join)
 def test_a_figure_of_many_methods_is_whole(of):
     make, width = MANY[of]
-    whole(drawn.FIGURES[of].drawn(make())[0], width)
+    whole(drawn.FIGURES[of].render(make())[0], width)
 
 
 @pytest.mark.parametrize(

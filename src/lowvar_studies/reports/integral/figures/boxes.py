@@ -18,7 +18,7 @@ from lowvar_studies.reports.drawing.style import Estimator, integrators
 from lowvar_studies.reports.integral.estimates import ESTIMATES, last_task
 from lowvar_studies.reports.integral.figures.common import by_sizes, title
 
-OF = {
+QUANTITIES = {
     "error": "error of the estimate",
     "value": "estimate",
     "absolute": "sum of absolute errors",
@@ -38,8 +38,8 @@ def select(estimates: Frame, of: str | None = None) -> Frame:
         of: ``error`` or ``value`` of each problem's last task, or sums over all tasks except derived ones, ``absolute``
             or ``squared``. By default values if the tasks are derived from others, such as a log evidence, else errors.
     """
-    if of is not None and of not in OF:
-        raise unknown_name("quantity", of, OF)
+    if of is not None and of not in QUANTITIES:
+        raise unknown_name("quantity", of, QUANTITIES)
     rows = one_backend(estimates)
     of = of or ("value" if last_task(rows)["derived"].astype(bool).all() else "error")
     failed = (rows["status"] != "ok") | ~np.isfinite(rows["error"])
@@ -77,7 +77,9 @@ def _errors(rows: Frame, looks: dict, of: str) -> Picture:
     fig = drawing.figure(sum(0.27 * height + 0.75 for height in heights) + 0.25)
     ratios = [0.27 * height + 0.4 for height in heights]
     axes = drawing.cells(fig, len(groups), columns, height_ratios=ratios)
-    charts.outer(axes, columns, {"error": "estimate − truth" if signed else "|estimate − truth|"}.get(of, OF[of]))
+    charts.outer(
+        axes, columns, {"error": "estimate − truth" if signed else "|estimate − truth|"}.get(of, QUANTITIES[of])
+    )
     for rank, ((name, size), own, ax) in enumerate(zip(groups, present, axes, strict=True)):
         labelled = rank % columns == 0 or list(own) != list(present[rank - 1])
         problem = rows[rows["problem"] == name]
