@@ -27,14 +27,6 @@ ESTIMATORS := $(addprefix tests/lowvar/integrals/, test_auto.py test_bfgs.py tes
 	tests/lowvar/vi/test_gradient_extras.py \
 	$(addprefix tests/lowvar_studies/integrators/, test_functions_of_all_tasks.py test_paper_integrators.py test_task_relation.py)
 
-# Of pip's lines: every 50th package that it looks up, the large files, and when it starts to unpack. A pipe has the exit
-# code of its last command, so pip's own word for success counts.
-FEWER_LINES := looked=0; success=false; while read -r word rest; do case "$$word $$rest" in \
-	Collecting\ *) looked=$$((looked + 1)); [ $$((looked % 50)) != 0 ] || echo "  $$looked packages looked up";; \
-	Downloading\ *[0-9][0-9].[0-9]\ MB\)) echo "  downloading $$rest";; \
-	Installing\ collected\ *) echo "  unpacking $$(echo "$$rest" | wc -w) packages (a minute or more)";; \
-	Successfully\ installed\ *) success=true;; esac; done; $$success
-
 .DEFAULT_GOAL := report
 .PHONY: report results install test test-long test-cpus kernels test-mutants test-slurm test-slurm-long faults lint types workflow smoke wheel doctests unit pull check checkout push clean distclean help
 
@@ -54,8 +46,8 @@ $(INSTALLED): pyproject.toml $(CONSTRAINTS)
 	@test -n "$(PYTHON)" || { echo "make: lowvar needs Python 3.11 or newer; name one with: make PYTHON=..."; exit 2; }
 	@echo "installing into .venv (some minutes, about 2.5 GB)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	@start=$$(date +%s); $(BIN)/python -m pip install --no-compile --disable-pip-version-check --progress-bar off \
-		-c $(CONSTRAINTS) -e '.[dev]' | { $(FEWER_LINES); } && echo "installed in $$(($$(date +%s) - start)) s"
+	@$(BIN)/python .ci/installing.py logs/install.log $(BIN)/python -m pip install --no-compile --progress-bar off \
+		--disable-pip-version-check -c $(CONSTRAINTS) -e '.[dev]'
 	@touch $@
 
 # A line for each part as it ends; their output is in logs/test. The unit tests wait now and then, so the other parts

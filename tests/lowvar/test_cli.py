@@ -223,6 +223,7 @@ def test_the_librarys_commands_need_its_dependencies_alone(bare, tmp_path):
     assert any(row.startswith("joint,") or ",joint," in row for row in rows)
 
 
+@pytest.mark.long
 def test_decompose_compares_the_estimators_that_take_the_model(tmp_path):
     (tmp_path / "model.py").write_text(MODEL)
     rng = np.random.default_rng(0)

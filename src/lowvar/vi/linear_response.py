@@ -115,7 +115,7 @@ def response(
         try:
             whole = functions(sites)
         except Exception as error:  # of the library that traces, since it had values at a point
-            library = "jax.numpy" if backend.name == "jax" else "torch"
+            library = xp.__name__.removeprefix("array_api_compat.")
             raise UserError(
                 f"function: it has a value at a point, but cannot be traced ({one_line(error)}): write it in "
                 f"{library}, without NumPy, and with {library}.where in place of if"

@@ -10,12 +10,11 @@ from scipy.stats import norm
 import lowvar
 
 PAIRS, ROWS = 10, 40
-rng = np.random.default_rng(0)
 
 
 def design():
     """Columns in pairs of correlation 0.9, each pair orthogonal to the others: ``X^T X`` is block diagonal."""
-    basis = np.linalg.qr(rng.normal(size=(ROWS, 2 * PAIRS)))[0]
+    basis = np.linalg.qr(np.random.default_rng(0).normal(size=(ROWS, 2 * PAIRS)))[0]
     mix = np.linalg.cholesky([[1.0, 0.9], [0.9, 1.0]]).T
     return np.concatenate([5 * basis[:, [k, k + 1]] @ mix for k in range(0, 2 * PAIRS, 2)], axis=1).astype("float32")
 
@@ -55,6 +54,7 @@ def test_coverage_is_that_of_the_guide(linear_response, ratio):
     assert abs(found.table["widen"].median() * ratio - 1) < 0.3
 
 
+@pytest.mark.long
 def test_sites_with_constraints_and_counts():
     def counts(y):
         rate = numpyro.sample("rate", dist.Gamma(20.0, 2.0))
