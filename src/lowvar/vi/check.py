@@ -172,6 +172,29 @@ class Check:
         return meeting.sentence(self.advice)
 
 
+def pairing(site: str, value: tuple[int, ...], fn: Any, log_prob: tuple[int, ...]) -> str:
+    """Words on observed values that broadcast with their distribution; empty if they do not.
+
+    Args:
+        site: its name.
+        value: the shape of its values.
+        fn: its distribution.
+        log_prob: the shape of the log densities.
+    """
+    given = math.prod(value[: len(value) - len(fn.event_shape)])
+    paired = math.prod(log_prob) > max(given, math.prod(fn.batch_shape))
+    return words_on_pairs(site, value, fn, log_prob) if paired else ""
+
+
+def words_on_pairs(site: str, value: tuple[int, ...], fn: Any, log_prob: tuple[int, ...]) -> str:
+    """See ``pairing``."""
+    return (
+        f"site {site!r}: its values have shape {tuple(value)} and its distribution {tuple(fn.shape())}, which "
+        f"broadcast to {tuple(log_prob)}, every entry with every other; give both the same shape, one entry for each "
+        "row, such as y[:, 0] in place of a y of shape (N, 1)"
+    )
+
+
 def start_of(problem):
     """The means of all coordinates at the start, ``(dim,)``: an amortised guide computes those of the rows."""
     start = {block: problem.backend.asarray(np.asarray(of, problem.dtype)) for block, of in problem.start.items()}

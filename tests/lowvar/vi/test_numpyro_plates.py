@@ -122,3 +122,16 @@ def test_entries_without_a_plate_are_not_paired_with_all_others():
 
     with jax.numpy_rank_promotion("allow"), pytest.raises(UserError, match=r"shape \(5, 1\)"):
         from_numpyro(line, {"x": np.ones(5), "y": np.ones((5, 1))})
+
+
+@pytest.mark.parametrize("indexed", [False, True])
+def test_entries_of_a_plate_are_not_paired_with_all_others(indexed):
+    """Without the index, each row of a batch would count the observations of all."""
+
+    def counts(y):
+        rate = numpyro.sample("rate", dist.Gamma(2.0, 1.0))
+        with numpyro.plate("rows", len(y)) as i:
+            numpyro.sample("y", dist.Poisson(rate), obs=y[i] if indexed else y)
+
+    with jax.numpy_rank_promotion("allow"), pytest.raises(UserError, match=r"'y'.*, 1\)"):
+        from_numpyro(counts, {"y": np.arange(5)[:, None] % 3})

@@ -161,3 +161,14 @@ def test_values_that_are_meant_or_masked_are_not_compared_with_the_support(make,
     with pyro.validation_enabled(validated):
         made = lowvar.TorchModel.from_pyro(model, {"y": y})
     assert torch.isfinite(made.log_likelihood(torch.zeros(1), torch.arange(12))).all()
+
+
+@pytest.mark.parametrize("indexed", [False, True])
+def test_entries_are_not_paired_with_all_others(indexed):
+    def counts(y):
+        rate = pyro.sample("rate", dist.Gamma(2.0, 1.0))
+        with pyro.plate("rows", len(y), subsample_size=4) as i:
+            pyro.sample("y", dist.Poisson(rate), obs=y[i] if indexed else y)
+
+    with pyro.validation_enabled(False), pytest.raises(lowvar.UserError, match=r"'y'.*, 1\)"):
+        lowvar.TorchModel.from_pyro(counts, {"y": (torch.arange(9.0) % 3)[:, None]})

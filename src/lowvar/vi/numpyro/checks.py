@@ -3,7 +3,6 @@
 Rows are evaluated at a random point, several jointly and one by one, with derivatives.
 """
 
-import math
 import warnings
 
 import jax
@@ -13,7 +12,7 @@ import numpy as np
 from numpyro.primitives import Messenger
 
 from lowvar.errors import RECODE, UserError, one_line
-from lowvar.vi.check import ELSEWHERE, Check, by_rows, some_rows, strict
+from lowvar.vi.check import ELSEWHERE, Check, by_rows, pairing, some_rows, strict, words_on_pairs
 from lowvar.vi.guides.forms import saddle_sites
 from lowvar.vi.numpyro.trace import (
     RUNNING,
@@ -54,16 +53,17 @@ class NumPyroCheck(Check):
     def random(self, problem, z):
         """Checks that all random numbers belong to latent sites: others would be drawn once and stay fixed.
 
-        Also that arrays have a row for each of the plate; or without one, that no observed values are paired with all
-        entries of their distribution.
+        Also that arrays have a row for each of the plate, and that no observed values are paired with all entries of
+        their distribution: without the plate's index, those of all rows would count in each.
         """
         keys: list[str] = []
 
         def run(z):
-            sites = self._densities.traced(z, jnp.zeros(1, jnp.int32), lambda model: _Asked(model, keys))
-            if not problem.plate:
-                for site in sites.values():
-                    _check_pairs(problem, site)
+            sites = self._densities.traced(z, jnp.zeros(2, jnp.int32), lambda model: _Asked(model, keys))
+            for site in sites.values():
+                if site["type"] == "sample" and not is_latent(site) and (words := pairing(*_shapes(site))):
+                    batch = "in a batch of two rows, " if problem.plate else ""
+                    raise UserError(f"{problem.name}: {batch}{words}")
             return z
 
         jax.eval_shape(run, z)
@@ -147,7 +147,7 @@ class NumPyroCheck(Check):
                 if site["type"] == "sample" and frame_of(site, problem.plate) is not None:
                     log_prob, batch = jnp.shape(log_prob_of(site)), site["fn"].batch_shape
                     if log_prob.count(rows) > batch.count(rows) or batch.count(rows) > 1:
-                        found.append(_paired(site))
+                        found.append(words_on_pairs(*_shapes(site)))
             return 0.0
 
         jax.eval_shape(run, jnp.asarray(meeting.z))
@@ -220,22 +220,9 @@ class _Asked(Messenger):
             self.keys.append(msg["type"])
 
 
-def _check_pairs(problem, site):
-    if site["type"] != "sample" or is_latent(site):
-        return
-    fn, value = site["fn"], jnp.shape(site["value"])
-    given = math.prod(value[: len(value) - fn.event_dim])
-    if math.prod(jnp.shape(log_prob_of(site))) > max(given, math.prod(fn.batch_shape)):
-        raise UserError(f"{problem.name}: {_paired(site)}")
-
-
-def _paired(site) -> str:
-    """Words on a site whose values and distribution broadcast."""
-    return (
-        f"site {site['name']!r}: its values have shape {jnp.shape(site['value'])} and its distribution "
-        f"{site['fn'].shape()}, which broadcast to {jnp.shape(log_prob_of(site))}, every entry with every other; give "
-        "both the same shape, one entry for each row, such as y[:, 0] in place of a y of shape (N, 1)"
-    )
+def _shapes(site):
+    """What ``pairing`` reads of a site."""
+    return site["name"], jnp.shape(site["value"]), site["fn"], jnp.shape(log_prob_of(site))
 
 
 def _evaluator(backend, log_joint, dim, dtype):

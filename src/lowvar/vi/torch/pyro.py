@@ -21,7 +21,7 @@ from torch.distributions import biject_to, constraints
 
 from lowvar.core.rows import of_numbers
 from lowvar.errors import RECODE, UserError, one_line
-from lowvar.vi.check import batches, tensors_of
+from lowvar.vi.check import batches, pairing, tensors_of
 from lowvar.vi.torch.functions import plain, traceable
 
 _CHUNK = 2**14  # rows whose observations are compared with their supports at a time
@@ -155,6 +155,9 @@ def from_pyro(cls, model, data, name):
         subsample_size=None if subsample_size == N else subsample_size,
     )  # fmt: skip
     _check_runs(name, made, plate, lambda z: run(z, None)[0])
+    for site in _observed({s["name"]: s for s in run(torch.zeros(made.dim, dtype=dtype), torch.arange(2) % N)[0]}):
+        if words := pairing(site["name"], site["value"].shape, site["fn"], _log_prob(site).shape):
+            raise UserError(f"{name}: in a batch of two rows, {words}")
     _check_supports(name, made, lambda z, index: _observed({s["name"]: s for s in run(z, index)[0]}))
     if outside:
         _check_outside(name, made, plate, observed_outside)
