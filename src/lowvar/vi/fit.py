@@ -17,7 +17,7 @@ import optax
 from lowvar.core import loop
 from lowvar.core.files import check_folder
 from lowvar.core.keys import named_key, numpy_generator
-from lowvar.errors import UserError, chosen_names, whole
+from lowvar.errors import UserError, chosen_names, kind_of, whole
 from lowvar.vi import linear_response, saved
 from lowvar.vi.devices import divided
 from lowvar.vi.estimators import GRADIENT
@@ -190,12 +190,15 @@ class Fit:
                 ``with_linear_response``.
 
         Raises:
-            UserError: with ``importance``, k-hat is above its limit, and the weights are not nearly equal.
+            UserError: a setting out of range; or, with ``importance``, k-hat is above its limit, and the weights are
+                not nearly equal.
 
         References:
             Vehtari, Simpson, Gelman, Yao and Gabry, "Pareto smoothed importance sampling", 2024.
         """
         num_samples, seed = whole("num_samples", num_samples, 1), whole("seed", seed, 0)
+        if not isinstance(importance, (bool, np.bool_)):
+            raise UserError(f"importance {importance!r}: it must be True or False")
         problem, backend = self.problem, self.problem.backend
         drawn = max(4 * num_samples, _PROPOSALS) if importance else num_samples
         eps = jax.random.normal(named_key(seed, "posterior"), (drawn, problem.noise_dim), problem.dtype)
@@ -310,8 +313,8 @@ class Fit:
             )
         if run is None or not run.stops:
             raise UserError(
-                "resume: this fit has no state to continue from: lowvar.load needs the optimizer or estimator that fit "
-                "was given as an object"
+                "resume: this fit has no state to continue from: it is of with_linear_response, and init=fit starts "
+                "from it, or lowvar.load needs the optimizer or estimator that fit was given as an object"
             )
         needed, backend = np.dtype(self.problem.dtype), self.problem.backend
         if backend.to_numpy(backend.asarray(np.zeros((), needed))).dtype != needed:
@@ -444,18 +447,33 @@ class Fit:
             ``mean_se``, with the distance from the best guide, and ``sd_se``; and ``guide_sd``, the guide's own.
 
         Raises:
-            UserError: see ``covariance``; or a function that cannot be traced, or gives no real numbers.
+            UserError: see ``covariance``; or a function that cannot be traced, asks for an unknown site, or gives no
+                real numbers.
+
+        Warns:
+            UserWarning: values that are not finite at some draws.
 
         Example:
             >>> fit.mean_and_sd(lambda z: {"effect": z["b"][1] - z["b"][0]})  # doctest: +SKIP
         """
         import pandas as pd
 
+        if not callable(function):
+            raise UserError(
+                f"function is {kind_of(function)}: it must be a function of sites, such as lambda z: z['b']"
+            )
+
         def named(sites):
-            found = function(sites)
+            try:
+                found = function(sites)
+            except KeyError as error:
+                raise UserError(f"function: it asks for {error}; the sites are {', '.join(sites)}") from error
             return {str(name): one for name, one in found.items()} if isinstance(found, Mapping) else {"value": found}
 
         names, found = linear_response.response(self, named, error, seed)
+        if len(bad := np.flatnonzero(~np.isfinite(found.mean))):
+            note = f"function: {names[bad[0]]} is not finite at some draws, so that its moments are unknown"
+            warnings.warn(note, UserWarning, stacklevel=2)
         columns = {name: getattr(found, name) for name in ("mean", "sd", "mean_se", "sd_se", "guide_sd")}
         return pd.DataFrame(columns, index=names)
 

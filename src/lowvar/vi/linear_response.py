@@ -115,10 +115,9 @@ def response(
         try:
             whole = functions(sites)
         except Exception as error:  # of the library that traces, since it had values at a point
-            library = xp.__name__.removeprefix("array_api_compat.")
             raise UserError(
-                f"function: it has a value at a point, but cannot be traced ({one_line(error)}): write it in "
-                f"{library}, without NumPy, and with {library}.where in place of if"
+                f"function: it has a value at a point, but cannot be traced ({one_line(error)}): write it in jax.numpy "
+                "(torch for a TorchModel), without NumPy, and with where() in place of if"
             ) from error
         return xp.concat([xp.astype(xp.reshape(one, (-1,)), z.dtype) for one in whole.values()])
 

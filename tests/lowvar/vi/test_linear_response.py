@@ -343,10 +343,20 @@ def test_settings_that_are_refused(skewed):
         lambda z: {"a": z["a"] if z["a"] > 0 else -z["a"]},
         lambda z: z["a"] * float(z["b"]),
         lambda z: z["a"] * 1j,
+        lambda z: z["c"],
+        "a",
     ],
-    ids=["NumPy", "if", "float", "complex"],
+    ids=["NumPy", "if", "float", "complex", "unknown site", "no function"],
 )
-def test_functions_that_cannot_be_traced_are_named(skewed, function):
+def test_functions_that_cannot_be_used_are_named(skewed, function):
     with pytest.raises(lowvar.UserError, match="function") as raised:
         skewed.mean_and_sd(function)
     assert "\n" not in str(raised.value)
+
+
+def test_values_that_are_not_finite_are_named(skewed):
+    with pytest.warns(UserWarning, match=r"function: low\b"):
+        found = skewed.mean_and_sd(lambda z: {"right": z["a"], "low": jnp.log(z["a"] - 100)})
+    assert np.isfinite(found.loc["right"]).all()
+    with pytest.raises(lowvar.UserError, match="importance"):
+        skewed.sample(10, importance="no")
