@@ -47,7 +47,9 @@ class Calibration:
         return f"Calibration({self.title})"
 
     def __str__(self) -> str:
-        return "\n".join([self.title, *self.conclusions(), "", self.table.to_string(float_format="{:.3g}".format)])
+        return "\n".join(
+            [self.title, *self.conclusions(), "", self.table.to_string(float_format="{:.3g}".format, max_rows=60)]
+        )
 
     def conclusions(self) -> list[str]:
         """Sentences on the entries whose coverage or bias is surely not that of an exact posterior, and on failures."""
@@ -61,7 +63,7 @@ class Calibration:
         ):
             count = np.rint(self.table[column] * fits)
             tails = np.minimum(binom.cdf(count, fits, wanted), binom.sf(count - 1, fits, wanted))
-            sure = np.flatnonzero(2 * tails < _FALSE / entries)
+            sure = np.flatnonzero(2 * tails < _FALSE / (2 * entries))
             if len(sure):
                 worst = sure[np.argmax(np.abs(self.table[column].iloc[sure] - wanted))]
                 row = self.table.iloc[worst]
@@ -171,14 +173,22 @@ def _observed(model, data, name: str) -> dict[str, str]:
         value = np.asarray(site["value"])
         same = [
             key for key, array in arrays.items()
-            if key in data and array.shape == value.shape and np.array_equal(array.astype(value.dtype), value)
+            if key in data and array.shape == value.shape
+            and np.array_equal(array.astype(value.dtype), value, equal_nan=value.dtype.kind == "f")
         ]  # fmt: skip
         if not same:
             raise UserError(
                 f"calibrate: {name}: site {site['name']!r} observes no argument of the model as it is; pass what it "
                 f"observes as an argument of its own, and write obs=y or obs=y[index] (arguments: {', '.join(data)})"
             )
+        if len(same) > 1 and site["name"] not in same:
+            raise UserError(
+                f"calibrate: {name}: site {site['name']!r} may observe {' or '.join(map(repr, same))}, which are "
+                "equal; give them different values, or the site the argument's name"
+            )
         observed[site["name"]] = site["name"] if site["name"] in same else same[0]
+    if twice := {one for one in observed.values() if list(observed.values()).count(one) > 1}:
+        raise UserError(f"calibrate: {name}: two sites observe {twice.pop()!r}; give each an argument of its own")
     if not observed:
         raise UserError(f"calibrate: {name} observes no data")
     return observed
@@ -190,8 +200,9 @@ def _simulated(model, data, observed, key, name: str) -> tuple[dict[str, np.ndar
     values = {key: site["value"] for key, site in sites.items() if site["type"] == "sample"}
     simulated = {}
     for site, argument in observed.items():
-        given = np.asarray(data[argument])
-        simulated[argument] = np.asarray(values.pop(site)).astype(given.dtype).reshape(given.shape)
+        given, value = np.asarray(data[argument]), np.asarray(values.pop(site))
+        cast = value.astype(given.dtype)  # but integers would cut off what a normal draws, and small ones large counts
+        simulated[argument] = cast if given.dtype.kind == "f" or np.array_equal(cast, value) else value
     return {key: value for key, value in values.items() if is_latent(sites[key])}, simulated
 
 

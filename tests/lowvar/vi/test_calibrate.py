@@ -8,6 +8,8 @@ import pytest
 from scipy.stats import norm
 
 import lowvar
+from lowvar.core.keys import named_key
+from lowvar.vi import calibrate
 
 PAIRS, ROWS = 10, 40
 
@@ -111,3 +113,32 @@ def prior_only(y):
 def test_what_cannot_be_calibrated(model, settings, name):
     with pytest.raises(lowvar.UserError, match=name):
         lowvar.calibrate(model, {"y": np.arange(1.0, 5.0)}, progress=False, **settings)
+
+
+@pytest.mark.parametrize("y", [np.arange(12) % 3, (np.arange(12) % 3).astype("uint8")])
+def test_simulated_data_keep_their_values(y):
+    """Integers would cut off what a normal draws, and eight bits large counts."""
+
+    def normal(y):
+        w = numpyro.sample("w", dist.Normal(0, 1))
+        numpyro.sample("y", dist.Normal(w, 1).expand([len(y)]), obs=y)
+
+    def counts(y):
+        rate = numpyro.sample("rate", dist.Gamma(4000.0, 2.0))
+        numpyro.sample("y", dist.Poisson(rate).expand([len(y)]), obs=y)
+
+    for model, has in ((normal, lambda one: (one % 1 != 0).any()), (counts, lambda one: (one > 1000).all())):
+        observed = calibrate._observed(model, {"y": y}, "model")
+        _, simulated = calibrate._simulated(model, {"y": y}, observed, named_key(0, "a"), "model")
+        assert has(simulated["y"])
+
+
+def test_arguments_that_cannot_be_told_apart():
+    def twice(y, z):
+        w = numpyro.sample("w", dist.Normal(0, 1))
+        numpyro.sample("one", dist.Normal(w, 1).expand([len(y)]), obs=y)
+        numpyro.sample("other", dist.Normal(w, 2).expand([len(y)]), obs=y)
+
+    for z, name in ((np.arange(4.0), "'y'"), (np.zeros(4), "'y' or 'z'")):
+        with pytest.raises(lowvar.UserError, match=name):
+            lowvar.calibrate(twice, {"y": np.zeros(4), "z": z}, progress=False)
