@@ -19,7 +19,6 @@ from lowvar.vi.summary import label
 
 _FEWEST = 20  # simulated data sets, below which an interval of a coverage says nothing
 _LEVELS = (50, 90)  # percent
-_QUARTILE = 0.6744897501960817  # the 75 % point of N(0, 1)
 _FALSE = 0.05  # probability that the conclusions name an entry whose coverage is right
 
 
@@ -35,12 +34,14 @@ class Calibration:
             intervals, over the simulated data sets.
         p: the fits' probabilities of a value below the truth, ``(fits, entries)``: uniform if the fit is exact.
         failed: why fits failed, a sentence each; their data sets are left out.
+        noted: the first note of each fit that has any, such as that it has not converged; these fits count.
         title: the model, the number of fits and their settings.
     """
 
     table: Any
     p: np.ndarray
     failed: tuple[str, ...]
+    noted: tuple[str, ...]
     title: str
 
     def __repr__(self) -> str:
@@ -53,7 +54,7 @@ class Calibration:
 
     def conclusions(self) -> list[str]:
         """Sentences on the entries whose coverage or bias is surely not that of an exact posterior, and on failures."""
-        from scipy.stats import binom
+        from scipy.special import bdtr, bdtrc
 
         fits, entries = self.p.shape
         out = []
@@ -62,7 +63,7 @@ class Calibration:
             ("above", 0.5, "truths of {} are above the fit's median in {:.0%} [{:.0%}, {:.0%}] of the fits"),
         ):
             count = np.rint(self.table[column] * fits)
-            tails = np.minimum(binom.cdf(count, fits, wanted), binom.sf(count - 1, fits, wanted))
+            tails = np.minimum(bdtr(count, fits, wanted), np.where(count > 0, bdtrc(count - 1, fits, wanted), 1))
             sure = np.flatnonzero(2 * tails < _FALSE / (2 * entries))
             if len(sure):
                 worst = sure[np.argmax(np.abs(self.table[column].iloc[sure] - wanted))]
@@ -74,6 +75,8 @@ class Calibration:
             out = [f"no coverage and no bias is surely off, in {fits} fits of {entries} entries"]
         if self.failed:
             out.append(f"{len(self.failed)} fits failed and are left out, the first: {self.failed[0]}")
+        if self.noted:
+            out.append(f"{len(self.noted)} of {fits} fits have notes, the first: {self.noted[0]}")
         return out
 
 
@@ -115,19 +118,25 @@ def calibrate(
         Talts, Betancourt, Simpson, Vehtari and Gelman, "Validating Bayesian inference algorithms with simulation-based
         calibration", 2018.
     """
+    from scipy.special import ndtr
+
     fits, seed = whole("fits", fits, _FEWEST), whole("seed", seed, 0)
     for name in ("progress", "callback", "init"):
         if name in settings:
             raise UserError(f"calibrate: {name}: a setting of one fit; leave it out")
-    if not callable(model) or not hasattr(model, "__name__"):
+    if not isinstance(linear_response, bool | np.bool_):
+        raise UserError(f"calibrate: linear_response {linear_response!r}: it must be True or False")
+    if not callable(model):
         raise UserError(f"calibrate: model: a NumPyro model that simulates its data, not {kind_of(model)}")
-    name = model.__name__
+    name = str(getattr(model, "__name__", "model"))
     observed = _observed(model, data, name)
     settings = {"khat_samples": 0, **settings}
-    found, failed, labels = [], [], []
+    found, failed, noted, labels = [], [], [], []
     with bar(progress, name, fits, "fit") as tick:
         for k in range(fits):
             truth, simulated = _simulated(model, data, observed, named_key(seed, f"calibrate {k}"), name)
+            if k == 0:
+                _check_read_once(model, data, simulated, observed, truth, name)
             try:
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")
@@ -138,17 +147,17 @@ def calibrate(
                 if not found and len(failed) == 3:  # of such settings, none will succeed
                     raise
             else:
-                one = _probabilities(fitted, truth)
+                one, noted = _distances(fitted, truth), [*noted, *fitted.notes[:1]]
                 labels = [site + label(place) for site, values in one.items() for place in np.ndindex(values.shape)]
                 found.append(np.concatenate([values.ravel() for values in one.values()]))
             tick(1)
     if not found:
         raise UserError(f"calibrate: no fit succeeded, the first because of: {failed[0]}")
-    p = np.array(found)
+    z = np.array(found)
     kind = ", standard deviations by linear response" if linear_response else ""
     given = "".join(f", {key}={value!r}" for key, value in settings.items() if key != "khat_samples")
-    title = f"{name}: {len(p)} fits of data simulated from the prior{given}{kind}"
-    return Calibration(_table(p, labels), p, tuple(failed), title)
+    title = f"{name}: {len(z)} fits of data simulated from the prior{given}{kind}"
+    return Calibration(_table(z, labels), ndtr(z), tuple(failed), tuple(noted), title)
 
 
 def _observed(model, data, name: str) -> dict[str, str]:
@@ -216,31 +225,47 @@ def _drawn(handled, model, data, name: str) -> dict[str, Any]:
         ) from error
 
 
-def _probabilities(fitted, truth: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """The guide's probability of a value below the truth, by site, in its unconstrained shape."""
-    from scipy.stats import norm
+def _check_read_once(model, data, simulated, observed, truth, name: str) -> None:
+    """Checks that nothing but the observations changes with the data that are replaced, as a prior about their mean."""
 
+    def densities(given):
+        values = {**truth, **{site: simulated[argument] for site, argument in observed.items()}}
+        fixed = handlers.seed(handlers.substitute(AllRows(plain(model)), data=values), jax.random.key(0))
+        sites = _drawn(fixed, model, given, name)
+        return {
+            key: np.asarray(site["fn"].log_prob(values[key]), float) for key, site in sites.items() if key in values
+        }
+
+    before, after = densities(data), densities({**data, **simulated})
+    for key, value in before.items():
+        if not np.allclose(value, after[key], rtol=1e-4, atol=1e-6, equal_nan=True):
+            raise UserError(
+                f"calibrate: {name}: the density of {key!r} changes with {' and '.join(map(repr, simulated))}, which "
+                "the model reads elsewhere than in obs; pass what it reads there as an argument of its own"
+            )
+
+
+def _distances(fitted, truth: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """The truth less the guide's mean, in its standard deviations, by site in its unconstrained shape."""
     problem, backend = fitted.problem, fitted.problem.backend
     params = {block: backend.asarray(value) for block, value in fitted.guide_params.items()}
-    mean, sd = (problem.unravel(of(params)) for of in (lambda p: problem.guide.point(p)["mu"], problem.guide.scale))
+    mean, sd = (problem.unravel(read(params)) for read in (lambda p: problem.guide.point(p)["mu"], problem.guide.scale))
     free = {site: np.asarray(problem.transforms[site].inv(truth[site]), float) for site in problem.latent}
-    return {site: norm.cdf((free[site] - np.asarray(mean[site])) / np.asarray(sd[site])) for site in free}
+    return {site: (free[site] - np.asarray(mean[site])) / np.asarray(sd[site]) for site in free}
 
 
-def _table(p: np.ndarray, labels: list[str]):
-    """The columns of ``Calibration.table``."""
+def _table(z: np.ndarray, labels: list[str]):
+    """The columns of ``Calibration.table``, from ``_distances (fits, entries)``."""
     import pandas as pd
-    from scipy.stats import norm
+    from scipy.special import ndtri
 
-    columns = {}
-    for level in _LEVELS:
-        columns[f"cover_{level}"] = (np.abs(p - 0.5) <= level / 200).sum(0)
-    columns["above"] = (p > 0.5).sum(0)
+    counts = {f"cover_{level}": (np.abs(z) <= ndtri(0.5 + level / 200)).sum(0) for level in _LEVELS}
+    counts["above"] = (z > 0).sum(0)
     table = {}
-    for column, count in columns.items():
-        table[column] = count / len(p)
-        table[f"{column}_low"], table[f"{column}_high"] = share_interval(count, len(p))
-    off = np.abs(norm.ppf(np.clip(p, 1e-300, 1 - 1e-16))) / _QUARTILE
+    for column, count in counts.items():
+        table[column] = count / len(z)
+        table[f"{column}_low"], table[f"{column}_high"] = share_interval(count, len(z))
+    off = np.abs(z) / ndtri(0.75)
     table["widen"] = np.median(off, axis=0)
     table["widen_low"], table["widen_high"] = median_interval(off.T)
     return pd.DataFrame(table, index=labels)

@@ -93,6 +93,11 @@ def improper(y):
     numpyro.sample("y", dist.Normal(w, 1).expand([len(y)]).to_event(1), obs=y)
 
 
+def about_the_mean(y):
+    w = numpyro.sample("w", dist.Normal(y.mean(), 1))
+    numpyro.sample("y", dist.Normal(w, 1).expand([len(y)]).to_event(1), obs=y)
+
+
 def prior_only(y):
     numpyro.sample("w", dist.Normal(0, 1))
 
@@ -104,6 +109,8 @@ def prior_only(y):
         (logs, {}, "'seen'"),
         (param, {}, "'w'"),
         (improper, {}, "improper prior"),
+        (about_the_mean, {}, "'w' changes with 'y'"),
+        (logs, {"linear_response": "yes"}, "linear_response"),
         (prior_only, {}, "prior_only"),
         (3, {}, "model"),
         (logs, {"fits": 5}, "fits"),
