@@ -112,6 +112,7 @@ def prior_only(y):
         (about_the_mean, {}, "'w' changes with 'y'"),
         (logs, {"linear_response": "yes"}, "linear_response"),
         (prior_only, {}, "prior_only"),
+        (lambda y, x: y, {}, "'x'"),
         (3, {}, "model"),
         (logs, {"fits": 5}, "fits"),
         (logs, {"init": {}}, "init"),
