@@ -44,10 +44,9 @@ install: $(INSTALLED)  ## make .venv and install lowvar in it, with the versions
 
 $(INSTALLED): pyproject.toml $(CONSTRAINTS)
 	@test -n "$(PYTHON)" || { echo "make: lowvar needs Python 3.11 or newer; name one with: make PYTHON=..."; exit 2; }
-	@echo "installing into .venv (some minutes, about 2.5 GB)"
+	@echo "installing into .venv (about 2.5 GB)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	@$(BIN)/python .ci/installing.py logs/install.log $(BIN)/python -m pip install --no-compile --progress-bar off \
-		--disable-pip-version-check -c $(CONSTRAINTS) -e '.[dev]'
+	@$(BIN)/python .ci/installing.py logs/install.log $(BIN)/python -c $(CONSTRAINTS) -e '.[dev]'
 	@touch $@
 
 # A line for each part as it ends; their output is in logs/test. The unit tests wait now and then, so the other parts

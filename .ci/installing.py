@@ -1,35 +1,82 @@
-"""Runs pip and shows that it goes on: ``installing.py LOG pip ...``. Its output goes to LOG.
+"""Installs into an environment, and shows that it goes on: ``installing.py LOG PYTHON ARGUMENTS_OF_PIP_INSTALL``.
 
-Every few seconds, prints the time so far and the last line of pip; if pip fails, the end of its output.
+uv installs, in a quarter of pip's time, with pip's own indexes and certificates (uv reads no settings of pip); where uv
+is not to be had, or fails, pip does. Their output goes to LOG. Every few seconds, prints the time so far and the last
+line; if pip fails too, the end of the output.
 """
 
+import ast
+import os
 import subprocess
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 
 SECONDS = 20  # between two lines
 WIDTH, SHOWN = 72, 20  # of a line, and lines of a failure
+PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
+UV = {  # pip's settings as variables of uv's, and what separates the entries of a list
+    "cert": ("SSL_CERT_FILE", " "),
+    "extra-index-url": ("UV_INDEX", " "),
+    "find-links": ("UV_FIND_LINKS", ","),
+    "index-url": ("UV_DEFAULT_INDEX", " "),
+    "no-index": ("UV_NO_INDEX", " "),
+    "timeout": ("UV_HTTP_TIMEOUT", " "),
+}
 
 
-def main(log, *command, seconds=SECONDS):
-    """The exit code of the command."""
-    log, start = Path(log), time.monotonic()
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("w") as file, subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT) as process:
+def settings(listed):
+    """The variables that tell uv what ``pip config list`` says; it prints a line ``section.name='value'`` for each."""
+    values = {}
+    for line in listed.splitlines():
+        key, _, value = line.partition("=")
+        section, _, name = key.rpartition(".")
+        values[section, name.removeprefix("default-")] = value
+    found = {"UV_INDEX_STRATEGY": "unsafe-best-match"}  # of all indexes, as pip
+    for section in ("global", "install", ":env:"):  # the later ones win
+        for name, (variable, separator) in UV.items():
+            if (section, name) in values:
+                found[variable] = separator.join(str(ast.literal_eval(values[section, name])).split())
+    return found
+
+
+def with_uv(python, *arguments):
+    """uv's command and environment, if it can be installed; otherwise nothing."""
+    constraints = [word for pair in pairwise(arguments) if pair[0] == "-c" for word in pair]
+    if subprocess.run([*PIP, "install", "-q", *constraints, "uv"], capture_output=True, check=False).returncode:
+        return None
+    listed = subprocess.run([*PIP, "config", "list"], capture_output=True, text=True, check=False).stdout
+    command = [sys.executable, "-m", "uv", "pip", "install", "--python", python, *arguments]
+    return command, os.environ | settings(listed)
+
+
+def shown(command, log, start, seconds, **options):
+    """The command's exit code."""
+    with log.open("a") as file, subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, **options) as process:
         while True:
             try:
-                code = process.wait(seconds)
-                break
+                return process.wait(seconds)
             except subprocess.TimeoutExpired:
                 lines = [line.strip() for line in log.read_text(errors="replace").splitlines()]
                 last = next((line for line in reversed(lines) if not line.startswith("WARNING")), "starting")
                 print(f"  {time.monotonic() - start:4.0f} s  {last[:WIDTH]}", flush=True)
-    if code:
-        print(*log.read_text(errors="replace").splitlines()[-SHOWN:], f"full output: {log}", sep="\n")
-    else:
-        print(f"installed in {time.monotonic() - start:.0f} s")
-    return code
+
+
+def main(log, python, *arguments, seconds=SECONDS):
+    """The exit code of the installer."""
+    log, start = Path(log), time.monotonic()
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.write_text("")
+    uv = with_uv(python, *arguments)
+    if uv is None or shown(uv[0], log, start, seconds, env=uv[1]):
+        pip = [*PIP, "--python", python, "install", "--no-compile", "--progress-bar", "off", *arguments]
+        if code := shown(pip, log, start, seconds):
+            lines = log.read_text(errors="replace").splitlines()
+            print(*lines[-SHOWN:], f"full output: {log}", sep="\n")
+            return code
+    print(f"installed in {time.monotonic() - start:.0f} s")
+    return 0
 
 
 if __name__ == "__main__":

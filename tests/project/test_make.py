@@ -2,8 +2,11 @@
 
 import os
 import re
+import runpy
 import subprocess
 import sys
+import time
+import zipfile
 
 import pytest
 
@@ -38,20 +41,67 @@ def test_a_part_is_one_line_unless_it_fails(repository, tmp_path):
     assert said[1].endswith(" s   details: logs/test/name.log")
 
 
-def test_an_installation_shows_that_it_goes_on(repository, tmp_path):
-    script = f"import runpy, sys; sys.exit(runpy.run_path({str(repository / '.ci/installing.py')!r})['main']"
-    ends = {0: ("installed in", 4), 3: ("full output: logs/pip.log", 6)}
-    for code, (last, most) in ends.items():
-        works = (
-            f"import sys, time; print('Collecting numpy', flush=True); time.sleep(1.5); print('end'); sys.exit({code})"
+def test_an_installation_shows_that_it_goes_on(repository, tmp_path, capsys):
+    shown = runpy.run_path(str(repository / ".ci/installing.py"))["shown"]
+    works = "import sys, time; print('Collecting numpy', flush=True); time.sleep(1.5); print('end'); sys.exit(3)"
+    log = tmp_path / "pip.log"
+    assert shown([sys.executable, "-c", works], log, time.monotonic(), seconds=1) == 3
+    assert log.read_text().splitlines() == ["Collecting numpy", "end"]
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.endswith(("Collecting numpy", "starting"))
+
+
+def test_uv_has_the_indexes_of_pip(repository):
+    settings = runpy.run_path(str(repository / ".ci/installing.py"))["settings"]
+    listed = "\n".join(
+        (
+            ":env:.default-timeout='180'",
+            ":env:.index-url='https://env/simple'",
+            "freeze.timeout='1'",
+            "global.extra-index-url='https://a/simple\\nhttps://b/simple'",
+            "global.find-links='/one /two'",
+            "global.index-url='https://global/simple'",
+            "install.find-links='/three'",
         )
-        command = [sys.executable, "-c", f"{script}('logs/pip.log', sys.executable, '-c', {works!r}, seconds=1))"]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-        said = done.stdout.splitlines()
-        assert (done.returncode, len(said) < most) == (code, True), said
-        assert said[0].endswith(("Collecting numpy", "starting"))
-        assert said[-1].startswith(last)
-        assert (tmp_path / "logs/pip.log").read_text().splitlines() == ["Collecting numpy", "end"]
+    )
+    assert settings(listed) == {
+        "UV_DEFAULT_INDEX": "https://env/simple",
+        "UV_FIND_LINKS": "/three",
+        "UV_HTTP_TIMEOUT": "180",
+        "UV_INDEX": "https://a/simple https://b/simple",
+        "UV_INDEX_STRATEGY": "unsafe-best-match",
+    }
+    assert settings("global.find-links='/one /two'")["UV_FIND_LINKS"] == "/one,/two"
+
+
+def test_an_installation_takes_what_pip_would_take(repository, tmp_path):
+    """From a folder that only pip's settings name; a package that is not there is named, and fails."""
+    wheel = tmp_path / "wheels/small_thing-1.5-py3-none-any.whl"
+    wheel.parent.mkdir()
+    files = {
+        "small_thing.py": "VALUE = 7\n",
+        "small_thing-1.5.dist-info/METADATA": "Metadata-Version: 2.1\nName: small-thing\nVersion: 1.5\n",
+        "small_thing-1.5.dist-info/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        "small_thing-1.5.dist-info/RECORD": "",
+    }
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for name, text in files.items():
+            archive.writestr(name, text)
+    venv = tmp_path / "venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
+    environment = os.environ | {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheel.parent)}
+    (tmp_path / "pins").write_text("")
+    for name, code in (("small-thing", 0), ("missing-thing", 1)):
+        script = [sys.executable, repository / ".ci/installing.py", "logs/a.log", venv / "bin/python", "-c", "pins"]
+        done = subprocess.run(
+            [*script, name], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        )
+        assert bool(done.returncode) == bool(code), done.stderr
+        assert ("missing-thing" in done.stdout) == ("full output: logs/a.log" in done.stdout) == bool(code)
+    found = subprocess.run(
+        [venv / "bin/python", "-c", "import small_thing; print(small_thing.VALUE)"], capture_output=True
+    )
+    assert found.stdout == b"7\n"
 
 
 PROBE = """
@@ -83,17 +133,15 @@ def test_other_processors_are_one_line_each_and_limit_every_library(repository, 
 
 @pytest.mark.parametrize(("end", "code"), [("exit 0", 0), ("echo 'ERROR: no space' >&2; exit 1", 2)])
 def test_an_installation_that_fails_is_none(repository, tmp_path, end, code):
-    for name in ("Makefile", "pyproject.toml", "constraints.txt", ".ci/installing.py"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
+    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
         (tmp_path / name).write_text((repository / name).read_text())
     python = tmp_path / ".venv/bin/python"
     python.parent.mkdir(parents=True)
-    python.write_text(f'#!/bin/sh\ncase $1 in .ci/*) exec {sys.executable} "$@";; esac\n{end}\n')  # and pip
+    python.write_text(f"#!/bin/sh\n{end}\n")  # in place of the program that installs
     python.chmod(0o755)
     done = subprocess.run(["make", "-s", "install"], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == code, done.stderr
     assert (tmp_path / ".venv/installed").exists() == (code == 0)
-    assert ("no space" in done.stdout) == (code != 0)
 
 
 def test_clean_spares_the_pages_of_results_and_data(repository, tmp_path):
