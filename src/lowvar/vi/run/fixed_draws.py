@@ -8,7 +8,7 @@ Few draws suffice on the way, many at the end: the optimum for ``S`` draws is th
 the result if the gradient is nearly zero at these too, which is a test on draws that it has not seen. With many rows,
 the way begins on a sample of them. Draws come in pairs ``eps, -eps`` whose second moments are those of ``N(0, I)``
 exactly where there are as many pairs as coordinates, and coordinate by coordinate otherwise: the optimum for a normal
-posterior is then exact.
+posterior is then exact. So the second number of draws has as many pairs, where that is below the third.
 
 Coordinates are in units of the guide's present standard deviations, so that curvatures are near 1, and ``log sigma``
 moves by at most ``_FAR`` before these units are renewed.
@@ -224,7 +224,9 @@ def maximised(
     objective = Objective(problem, key("rows"))
     free, dim, count = objective.free, problem.dim, len(objective.blocks)
     mu, log_sigma = (np.asarray(start[block], float) for block in ("mu", "log_sigma"))
-    numbers = _DRAWS if not _DRAWS[-1] < 2 * dim <= 2 * _WIDEST else (*_DRAWS, -(-2 * dim // _GROUP) * _GROUP)
+    paired = -(-2 * dim // _GROUP) * _GROUP  # has as many pairs as coordinates
+    numbers = [_DRAWS[0], paired if _DRAWS[1] < paired < _DRAWS[2] else _DRAWS[1], *_DRAWS[2:]]
+    numbers += [paired] * (_DRAWS[-1] < paired <= 2 * _WIDEST)
     width = 1 if problem.local is not None else dim
     plan = [(_DRAWS[0], 1)] * (count > 1 and problem.local is None)  # variables of other rows would have no density
     plan += [(draws, count) for draws in numbers if draws <= max(_DRAWS[0], _WORK // (problem.rows_of_pass * width))]
@@ -258,7 +260,7 @@ def maximised(
             if rounds == 0 and draws >= _MANY and np.abs(slope).max() <= _SLOPE:  # at draws that it has not seen
                 return FixedDraws(draws, done, "converged"), slope.reshape(2, dim)
             length = min(_LENGTH, num_steps - done)
-            found = _round(of, dim, length, tick, halts)
+            found = _round(of, (value, slope), length, tick, halts)
             mu, log_sigma = center + unit * found.x[:dim], middle + found.x[dim:]
             done, rounds = done + int(found.nit), rounds + 1
             small = value - found.fun < _GAIN and (length == _LENGTH or found.nit < length)  # in a round of full length
@@ -303,9 +305,14 @@ def _units(objective, mu, log_sigma, eps, blocks: int, unit: np.ndarray) -> np.n
     return unit
 
 
-def _round(of, dim: int, length: int, tick, halts):
-    """At most ``length`` iterations of L-BFGS from zero, with ``log sigma`` within bounds."""
+def _round(of, first: tuple[float, np.ndarray], length: int, tick, halts):
+    """At most ``length`` iterations of L-BFGS from zero, where ``of`` is ``first``; ``log sigma`` is within bounds."""
     from scipy.optimize import OptimizeResult, minimize
+
+    dim = len(first[1]) // 2
+
+    def function(x):
+        return of(x) if x.any() else (first[0], first[1].copy())
 
     def after(intermediate_result: OptimizeResult):
         tick(1)
@@ -314,4 +321,6 @@ def _round(of, dim: int, length: int, tick, halts):
 
     options = {"maxiter": length, "maxcor": _CORRECTIONS, "gtol": _SLOPE / 2, "ftol": 1e-9}
     bounds = [(None, None)] * dim + [(-_FAR, _FAR)] * dim
-    return minimize(of, np.zeros(2 * dim), jac=True, method="L-BFGS-B", bounds=bounds, callback=after, options=options)
+    return minimize(
+        function, np.zeros(2 * dim), jac=True, method="L-BFGS-B", bounds=bounds, callback=after, options=options
+    )
