@@ -69,14 +69,16 @@ def test_tests_that_pages_name_exist():
                 assert re.search(rf"(def|class) {name}\b", source), (page, path, name)
 
 
-# --- the README ----------------------------------------------------------------------------------------------------
+# --- the first pages -----------------------------------------------------------------------------------------------
 
-EXAMPLES = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+OWN_MODEL = (REPOSITORY / "docs/your-own-model.md").read_text()
+EXAMPLES = re.findall(r"```python\n(.*?)```", OWN_MODEL, flags=re.DOTALL)
 
 
+@pytest.mark.long
 def test_the_first_example_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    exec(compile(EXAMPLES[0], "README.md", "exec"), scope := {})
+    exec(compile(EXAMPLES[0], "your-own-model.md", "exec"), scope := {})
     fit, where = scope["fit"], scope["where"]
     assert set(fit.params) == {"scale_auto_loc", "scale_auto_scale", "w_auto_loc", "w_auto_scale"}
     np.testing.assert_allclose(fit.sample()["w"].mean(0), [0.5, -0.3, 0.1], atol=0.15)
@@ -93,11 +95,21 @@ def test_the_example_in_pytorch_runs():
     np.testing.assert_allclose(scope["torch_fit"].params["z_auto_loc"], [0.5, -0.3, 0.1], atol=0.15)
 
 
-def test_the_readme_names_every_estimator_and_examples_that_exist():
+def test_the_readme_is_short():
+    assert len(README.splitlines()) <= 120
+
+
+def test_every_estimator_has_its_row():
     from lowvar.vi.estimators import GRADIENT
 
-    assert not [name for name in GRADIENT if not re.search(rf"(?m)^\| [^|]*`{name}`[^|]*\|", README)]
-    assert not [path for path in re.findall(r"`(examples/[^:`\s]+)", README) if not (REPOSITORY / path).exists()]
+    page = (REPOSITORY / "docs/estimators.md").read_text()
+    assert not [name for name in GRADIENT if not re.search(rf"(?m)^\| [^|]*`{name}`[^|]*\|", page)]
+
+
+def test_examples_that_pages_name_exist():
+    for page in PAGES:
+        named = re.findall(r"`(examples/[^:`\s]+)", (REPOSITORY / page).read_text("utf-8"))
+        assert not [path for path in named if not (REPOSITORY / path).exists()], page
 
 
 # --- the benchmarks' numbers ---------------------------------------------------------------------------------------
