@@ -9,7 +9,7 @@ global variable gives another trace, or another argument.
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import jax
@@ -73,15 +73,17 @@ _PROGRAMS: OrderedDict[Any, tuple[Callable, int]] = OrderedDict()  # with their 
 _DERIVATIVES = ("custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr")  # their rules are not executed
 
 
-def compiled(function: Callable, donate_argnums: int | tuple[int, ...] = ()) -> Callable:
+def compiled(function: Callable, donate_argnums: int | tuple[int, ...] = (), *, brief: bool = False) -> Callable:
     """``function`` as a compiled one that shares its program with equal functions.
 
     Args:
         function: of trees of arrays and numbers, all traced.
         donate_argnums: positions of arguments whose memory the program may reuse, see ``jax.jit``.
+        brief: whether the program is for a few calls: XLA compiles it faster, and it runs slower.
     """
+    options = _brief_options() if brief else None
     if jax.config.jax_use_simplified_jaxpr_constants:  # type: ignore[attr-defined]  # arrays are literals of a trace
-        return jax.jit(function, donate_argnums=donate_argnums)
+        return jax.jit(function, donate_argnums=donate_argnums, compiler_options=options)
     donated = (donate_argnums,) if isinstance(donate_argnums, int) else tuple(donate_argnums)
     traced: dict[Any, tuple] = {}
 
@@ -95,11 +97,24 @@ def compiled(function: Callable, donate_argnums: int | tuple[int, ...] = ()) -> 
             sizes = [len(jax.tree.leaves(arg)) for arg in args]
             given = [i for i, size in enumerate(sizes) for _ in range(size)]
             where = tuple(k for k, i in enumerate(given) if i in donated)
-            traced[key] = _program(closed.jaxpr, where, function), closed.consts, jax.tree.structure(out)
+            traced[key] = _program(closed.jaxpr, where, function, options), closed.consts, jax.tree.structure(out)
         program, consts, out = traced[key]
         return jax.tree.unflatten(out, program(consts, *leaves))
 
     return call
+
+
+@lru_cache
+def _brief_options() -> dict[str, Any] | None:
+    """What tells XLA to compile fast; None where it knows no such option, and beside a GPU."""
+    options = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
+    if jax.default_backend() != "cpu":
+        return None
+    try:
+        jax.jit(lambda: jnp.zeros(()), compiler_options=options).lower().compile()
+    except Exception:  # of another version
+        return None
+    return options
 
 
 def _type_of(leaf) -> Any:
@@ -109,9 +124,9 @@ def _type_of(leaf) -> Any:
     return (leaf.shape, leaf.dtype) if isinstance(leaf, jax.Array | np.ndarray | np.generic) else type(leaf)
 
 
-def _program(jaxpr: Jaxpr, donated: tuple[int, ...], function: Callable) -> Callable:
+def _program(jaxpr: Jaxpr, donated: tuple[int, ...], function: Callable, options: dict[str, Any] | None) -> Callable:
     """The program of a function's trace, ``(constants, *arguments) -> results``; the same one for equal traces."""
-    key = _form(jaxpr), donated
+    key = _form(jaxpr), donated, options is None
     if key in _PROGRAMS:
         _PROGRAMS.move_to_end(key)
     else:
@@ -120,7 +135,7 @@ def _program(jaxpr: Jaxpr, donated: tuple[int, ...], function: Callable) -> Call
             return jax.core.eval_jaxpr(jaxpr, consts, *args)
 
         run.__name__ = getattr(function, "__name__", "run")  # for JAX's logs
-        program = jax.jit(run, donate_argnums=tuple(1 + k for k in donated))
+        program = jax.jit(run, donate_argnums=tuple(1 + k for k in donated), compiler_options=options)
         _PROGRAMS[key] = program, sum(1 for _ in _equations(jaxpr))
         while len(_PROGRAMS) > 1 and sum(size for _, size in _PROGRAMS.values()) > _MOST:
             _PROGRAMS.popitem(last=False)

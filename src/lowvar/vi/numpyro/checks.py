@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpyro.primitives import Messenger
 
+from lowvar.core.jax import compiled
 from lowvar.errors import RECODE, UserError, one_line
 from lowvar.vi.check import ELSEWHERE, Check, by_rows, pairing, some_rows, strict, words_on_pairs
 from lowvar.vi.guides.forms import saddle_sites
@@ -94,7 +95,7 @@ class NumPyroCheck(Check):
         chunks, backend = problem.chunks["index"], problem.backend
 
         def of_rows(run):
-            program = backend.jit(lambda z: backend.map(lambda index: run(z, index), chunks))
+            program = compiled(lambda z: backend.map(lambda index: run(z, index), chunks), brief=True)
             return lambda z: np.ravel(backend.to_numpy(program(z)))
 
         return [of_rows(run) for run in strict(problem.log_likelihood, z, chunks[0], leaves(problem.data).values())]
@@ -245,7 +246,7 @@ def _evaluator(backend, log_joint, dim, dtype):
 
         return lambda z, rows: jax.lax.map(lambda row: of_row(z, row), rows)
 
-    ways = [[backend.jit(of(way)) for way in (forward, reverse)] for of in (lambda way: way, each)]
+    ways = [[compiled(of(way), brief=True) for way in (forward, reverse)] for of in (lambda way: way, each)]
 
     def evaluate(z, rows, alone):
         at = jnp.asarray(z, dtype), jnp.asarray(rows)
