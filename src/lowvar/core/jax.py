@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
+from jax.flatten_util import ravel_pytree
 
 _HELD = 2**22  # maximum length of an array in a group of mapped calls
 _CALLS = 1009  # a prime: other lengths are seldom its multiples
@@ -208,6 +209,26 @@ def _plain(value) -> Any:
     return type(value), value
 
 
+def array(value: Any, dtype=None) -> jax.Array:
+    """``jnp.asarray`` of numbers of NumPy, for which JAX compiles a program for every shape; this needs none."""
+    return jax.device_put(np.array(value, dtype))  # of a copy: JAX may read from its memory later
+
+
+def unraveled(tree) -> Callable[[Any], Any]:
+    """The function of ``ravel_pytree(tree)``, from the shapes alone; vectors of NumPy become arrays of NumPy."""
+    leaves, form = jax.tree.flatten(tree)
+    ends, found = np.cumsum([leaf.size for leaf in leaves]), []
+    jax.eval_shape(lambda tree: found.append(ravel_pytree(tree)[1]), tree)
+
+    def unravel(z):
+        if not isinstance(z, np.ndarray):
+            return found[0](z)
+        parts = np.split(z, ends[:-1]) if leaves else []
+        return form.unflatten([part.reshape(leaf.shape) for part, leaf in zip(parts, leaves, strict=True)])
+
+    return unravel
+
+
 class _Jax:
     name = "jax"
     xp = jnp
@@ -312,7 +333,7 @@ class _Jax:
 
     @staticmethod
     def asarray(value, like=None):
-        value = jnp.asarray(value)
+        value = array(value) if isinstance(value, np.ndarray) else jnp.asarray(value)
         if like is not None and jnp.issubdtype(value.dtype, jnp.floating):
             value = value.astype(like.dtype)
         return value
