@@ -154,8 +154,11 @@ def _decompose(args):
 
 
 def _integrate(args):
-    torch = importlib.util.find_spec("torch") is not None  # kernels need it, polynomials do not
-    configure(args, backend="torch" if torch else "jax", dtype="float64")
+    from lowvar.integrals import INTEGRAL
+
+    if args.device == "gpu" or args.method not in INTEGRAL.own or INTEGRAL.about(args.method).packages:
+        torch = importlib.util.find_spec("torch") is not None  # a method of someone else may need it
+        configure(args, backend="torch" if torch else "jax", dtype="float64")
     from lowvar import user
 
     user.integrate(args)
@@ -228,8 +231,15 @@ def _limit_threads(threads: int | None) -> int:
     return number
 
 
-def configure(args: argparse.Namespace, *, backend: str, dtype: str) -> None:
-    """Sets up the numerical libraries, from the options of ``device_options``."""
+def configure(args: argparse.Namespace, *, backend: str, dtype: str, used: bool = True) -> None:
+    """Sets up the numerical libraries, from the options of ``device_options``.
+
+    Args:
+        args: the options.
+        backend: its name.
+        dtype: JAX's precision.
+        used: whether the backend computes; if not, it is imported only to look for the GPU that the options ask for.
+    """
     import jax
 
     from lowvar.core import xla
@@ -241,6 +251,8 @@ def configure(args: argparse.Namespace, *, backend: str, dtype: str) -> None:
     if device == "cpu" or (backend == "torch" and "JAX_PLATFORMS" not in os.environ):
         jax.config.update("jax_platforms", "cpu")
     xla.keep()
+    if not used and device != "gpu":
+        return
     get(backend)
     if backend == "torch":
         import torch

@@ -144,11 +144,20 @@ def _job(kind, args):
         more = {"checkpoints": args.checkpoints, "checkpoint_every": args.checkpoint_every}
     if kind == "run":
         more |= {"study": args.study, "prepared": args.prepared}
-    (job := study.job(kind, *names)).spec  # noqa: B018
-    configure(args, backend=backend, dtype=study.experiment.dtype(args.problem))
+    spec = (job := study.job(kind, *names)).spec
+    used = backend != "torch" or kind != "run" or _uses_torch(spec)
+    configure(args, backend=backend, dtype=study.experiment.dtype(args.problem), used=used)
     from lowvar_studies.jobs import commands as jobs
 
     print(getattr(jobs, kind)(job, args.data, args.out, **more))
+
+
+def _uses_torch(run) -> bool:
+    """Whether a run with PyTorch as its backend computes with it: lowvar's integrators say which do."""
+    from lowvar.integrals import INTEGRAL
+
+    name = getattr(run.method, "integrator", None)
+    return name not in INTEGRAL.own or "torch" in INTEGRAL.about(name).packages
 
 
 def _decompose(of_model, args):

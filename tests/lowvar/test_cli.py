@@ -203,6 +203,22 @@ def test_a_command_of_the_laboratory_names_the_extra_that_it_needs(bare, words):
     assert "pip install 'lowvar[workflow]'" in done.stderr
 
 
+def test_integrals_of_lowvars_own_methods_import_neither_torch_nor_jax(tmp_path):
+    x = np.random.default_rng(0).normal(size=(60, 1))
+    np.savez(tmp_path / "s.npz", samples=x, scores=-x, values=x**2)
+    code = "import sys; from lowvar.cli import main; main(sys.argv[1:]); print({'torch', 'jax'} & {*sys.modules})"
+    done = subprocess.run([sys.executable, "-c", code, "integrate", "s.npz"], cwd=tmp_path, capture_output=True,
+                          text=True)  # fmt: skip
+    assert done.stdout.endswith("set()\n"), done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(("method", "used"), [("control_functional", False), ("neural", True), ("mine:f", True)])
+def test_runs_of_integrators_load_torch_where_they_declare_it(method, used):
+    from lowvar_studies.commands import _uses_torch
+
+    assert _uses_torch(argparse.Namespace(method=argparse.Namespace(integrator=method))) == used
+
+
 @pytest.mark.long
 def test_the_librarys_commands_need_its_dependencies_alone(bare, tmp_path):
     whole = bare("list")

@@ -9,7 +9,7 @@ global variable gives another trace, or another argument.
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import jax
@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
+from jax.flatten_util import ravel_pytree
 
 _HELD = 2**22  # maximum length of an array in a group of mapped calls
 _CALLS = 1009  # a prime: other lengths are seldom its multiples
@@ -73,15 +74,17 @@ _PROGRAMS: OrderedDict[Any, tuple[Callable, int]] = OrderedDict()  # with their 
 _DERIVATIVES = ("custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr")  # their rules are not executed
 
 
-def compiled(function: Callable, donate_argnums: int | tuple[int, ...] = ()) -> Callable:
+def compiled(function: Callable, donate_argnums: int | tuple[int, ...] = (), *, brief: bool = False) -> Callable:
     """``function`` as a compiled one that shares its program with equal functions.
 
     Args:
         function: of trees of arrays and numbers, all traced.
         donate_argnums: positions of arguments whose memory the program may reuse, see ``jax.jit``.
+        brief: whether the program is for a few calls: XLA compiles it faster, and it runs slower.
     """
+    options = _brief_options() if brief else None
     if jax.config.jax_use_simplified_jaxpr_constants:  # type: ignore[attr-defined]  # arrays are literals of a trace
-        return jax.jit(function, donate_argnums=donate_argnums)
+        return jax.jit(function, donate_argnums=donate_argnums, compiler_options=options)
     donated = (donate_argnums,) if isinstance(donate_argnums, int) else tuple(donate_argnums)
     traced: dict[Any, tuple] = {}
 
@@ -95,11 +98,24 @@ def compiled(function: Callable, donate_argnums: int | tuple[int, ...] = ()) -> 
             sizes = [len(jax.tree.leaves(arg)) for arg in args]
             given = [i for i, size in enumerate(sizes) for _ in range(size)]
             where = tuple(k for k, i in enumerate(given) if i in donated)
-            traced[key] = _program(closed.jaxpr, where, function), closed.consts, jax.tree.structure(out)
+            traced[key] = _program(closed.jaxpr, where, function, options), closed.consts, jax.tree.structure(out)
         program, consts, out = traced[key]
         return jax.tree.unflatten(out, program(consts, *leaves))
 
     return call
+
+
+@lru_cache
+def _brief_options() -> dict[str, Any] | None:
+    """What tells XLA to compile fast; None where it knows no such option, and beside a GPU."""
+    options = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
+    if jax.default_backend() != "cpu":
+        return None
+    try:
+        jax.jit(lambda: jnp.zeros(()), compiler_options=options).lower().compile()
+    except Exception:  # of another version
+        return None
+    return options
 
 
 def _type_of(leaf) -> Any:
@@ -109,9 +125,9 @@ def _type_of(leaf) -> Any:
     return (leaf.shape, leaf.dtype) if isinstance(leaf, jax.Array | np.ndarray | np.generic) else type(leaf)
 
 
-def _program(jaxpr: Jaxpr, donated: tuple[int, ...], function: Callable) -> Callable:
+def _program(jaxpr: Jaxpr, donated: tuple[int, ...], function: Callable, options: dict[str, Any] | None) -> Callable:
     """The program of a function's trace, ``(constants, *arguments) -> results``; the same one for equal traces."""
-    key = _form(jaxpr), donated
+    key = _form(jaxpr), donated, options is None
     if key in _PROGRAMS:
         _PROGRAMS.move_to_end(key)
     else:
@@ -120,7 +136,7 @@ def _program(jaxpr: Jaxpr, donated: tuple[int, ...], function: Callable) -> Call
             return jax.core.eval_jaxpr(jaxpr, consts, *args)
 
         run.__name__ = getattr(function, "__name__", "run")  # for JAX's logs
-        program = jax.jit(run, donate_argnums=tuple(1 + k for k in donated))
+        program = jax.jit(run, donate_argnums=tuple(1 + k for k in donated), compiler_options=options)
         _PROGRAMS[key] = program, sum(1 for _ in _equations(jaxpr))
         while len(_PROGRAMS) > 1 and sum(size for _, size in _PROGRAMS.values()) > _MOST:
             _PROGRAMS.popitem(last=False)
@@ -191,6 +207,26 @@ def _plain(value) -> Any:
     except TypeError:
         return _Same(value)
     return type(value), value
+
+
+def array(value: Any, dtype=None) -> jax.Array:
+    """``jnp.asarray`` of numbers of NumPy, for which JAX compiles a program for every shape; this needs none."""
+    return jax.device_put(np.array(value, dtype))  # of a copy: JAX may read from its memory later
+
+
+def unraveled(tree) -> Callable[[Any], Any]:
+    """The function of ``ravel_pytree(tree)``, from the shapes alone; vectors of NumPy become arrays of NumPy."""
+    leaves, form = jax.tree.flatten(tree)
+    ends, found = np.cumsum([leaf.size for leaf in leaves]), []
+    jax.eval_shape(lambda tree: found.append(ravel_pytree(tree)[1]), tree)
+
+    def unravel(z):
+        if not isinstance(z, np.ndarray):
+            return found[0](z)
+        parts = np.split(z, ends[:-1]) if leaves else []
+        return form.unflatten([part.reshape(leaf.shape) for part, leaf in zip(parts, leaves, strict=True)])
+
+    return unravel
 
 
 class _Jax:
@@ -297,7 +333,7 @@ class _Jax:
 
     @staticmethod
     def asarray(value, like=None):
-        value = jnp.asarray(value)
+        value = array(value) if isinstance(value, np.ndarray) else jnp.asarray(value)
         if like is not None and jnp.issubdtype(value.dtype, jnp.floating):
             value = value.astype(like.dtype)
         return value

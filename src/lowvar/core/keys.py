@@ -3,7 +3,6 @@
 import hashlib
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 _WORD = 2**32 - 1
@@ -27,7 +26,7 @@ def named_key(seed: int, *names: object) -> jax.Array:
     """
     digest = hashlib.sha256("\x1f".join([str(int(seed)), *map(str, names)]).encode()).digest()
     word, second = (int.from_bytes(digest[i : i + 4], "big") for i in (0, 4))
-    return jax.random.wrap_key_data(jnp.asarray(_folded_in(word, second)), impl="threefry2x32")
+    return jax.random.wrap_key_data(jax.device_put(_folded_in(word, second)), impl="threefry2x32")
 
 
 def _folded_in(seed: int, data: int) -> np.ndarray:

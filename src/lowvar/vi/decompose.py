@@ -30,7 +30,8 @@ from lowvar.vi.settings import DEFAULT, check_arguments, methods_of, problem_of,
 
 COMPARED = ("naive", "stl", "cv", "joint", "joint_svrg", DEFAULT)
 _REFERENCE = 2**22  # single-row gradients of the reference for errors
-_ROUNDS, _ROUND = 7, 0.01  # of timings, and the seconds of each for an estimator
+_ROUNDS, _ROUND = (3, 7), 0.01  # of timings, at least and at most, and the seconds of each for an estimator
+_SURE = 0.01  # the relative standard error of a ratio of times that needs no further round
 _DESIGN_BUDGET = 2**22  # single-row gradients of a decomposition, above which data rows are sampled
 
 
@@ -341,7 +342,8 @@ def _filled(runs, params):
 
     nowhere = optax.GradientTransformation(lambda params: (), stay)  # type: ignore[arg-type]
     still = descend(runs.at(1.0).estimator, runs.sampler, nowhere)
-    return engines.epochs_of(runs.problem).one_epoch(still, runs.keys[0], params)().estimator
+    (epoch,) = engines.epochs_of(runs.problem).one_epoch({"": still}, runs.sampler, runs.keys[0], params).values()
+    return epoch().estimator
 
 
 def _carried(runs, parts, memory, params, problem):
@@ -367,15 +369,20 @@ def _carried(runs, parts, memory, params, problem):
 
 
 def _times(runs, parts, memory, params) -> dict[str, np.ndarray]:
-    """Times of an epoch with its full passes, in several rounds, relative to ``naive`` or the first: ``(rounds,)``."""
+    """Times of an epoch with its full passes, relative to ``naive`` or the first, by estimator: ``(rounds,)``.
+
+    Each round times whole epochs of every estimator, at least a hundredth of a second of each. There are three rounds,
+    and up to seven until the standard error of every ratio's logarithm, over rounds, is at most one hundredth.
+    """
     device = str(getattr(params["mu"], "device", "cpu")).lower()
     clock = time.process_time if "cpu" in device else time.perf_counter  # elapsed time is that of other processes too
-    epochs, copy = {}, partial(runs.problem.backend.xp.asarray, copy=True)
+    copy, solvers = partial(runs.problem.backend.xp.asarray, copy=True), {}
     for name, estimator in parts.items():
         begun = replace(estimator, init=lambda params, name=name: jax.tree.map(copy, memory[name]))
-        solver = descend(begun, runs.sampler, runs.at(1e-12).optimizer)
-        epochs[name] = engines.epochs_of(runs.problem).one_epoch(solver, runs.keys[0], params)
-        epochs[name]()
+        solvers[name] = descend(begun, runs.sampler, runs.at(1e-12).optimizer)
+    epochs = engines.epochs_of(runs.problem).one_epoch(solvers, runs.sampler, runs.keys[0], params)
+    for epoch in epochs.values():
+        epoch()
 
     def seconds(epoch, repeats):
         start = clock()
@@ -384,6 +391,13 @@ def _times(runs, parts, memory, params) -> dict[str, np.ndarray]:
         return (clock() - start) / repeats
 
     repeats = {name: int(np.clip(_ROUND / max(seconds(epoch, 1), 1e-6), 1, 100)) for name, epoch in epochs.items()}
-    rounds = [{name: seconds(epoch, repeats[name]) for name, epoch in epochs.items()} for _ in range(_ROUNDS)]
-    base = "naive" if "naive" in parts else next(iter(parts))
-    return {name: np.array([one[name] / one[base] for one in rounds]) for name in parts}
+    base, rounds = "naive" if "naive" in parts else next(iter(parts)), np.zeros((0, len(parts)))
+    while len(rounds) < _ROUNDS[0] or (len(rounds) < _ROUNDS[1] and _error(rounds) > _SURE):
+        one = {name: seconds(epoch, repeats[name]) for name, epoch in epochs.items()}
+        rounds = np.vstack([rounds, [one[name] / one[base] for name in parts]])
+    return dict(zip(parts, rounds.T, strict=True))
+
+
+def _error(rounds: np.ndarray) -> float:
+    """The largest standard error of a ratio's logarithm, over rounds ``(rounds, estimators)``."""
+    return float(np.log(rounds).std(axis=0, ddof=1).max() / len(rounds) ** 0.5)

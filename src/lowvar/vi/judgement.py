@@ -464,8 +464,8 @@ class _Look:
 
     def images(self) -> Iterator[tuple[str, np.ndarray]]:
         """Images of the mean under changes of sign and exchanges of components, with their descriptions."""
-        free = self.problem.unravel(self.problem.backend.asarray(self.mu.astype(self.problem.dtype)))
-        values = {site: np.asarray(self.problem.backend.to_numpy(free[site]), float) for site in self.sites}
+        free = self.problem.unravel(self.mu.astype(self.problem.dtype))
+        values = {site: np.asarray(free[site], float) for site in self.sites}
         transforms = getattr(self.problem, "transforms", {})
         onto = {site: np.asarray(transforms[site](free[site])) for site in self.sites if site in transforms}
         real = [site for site in self.sites if site not in onto or np.array_equal(onto[site], free[site])]

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import math
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -205,6 +206,8 @@ def progress_bar(total: int, label: str, unit: str = "step"):
 
 
 def _device(backend):
+    if backend == "torch" and "torch" not in sys.modules:  # which no method needed
+        return "cpu"
     if backend == "torch":
         import torch
 

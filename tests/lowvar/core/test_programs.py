@@ -3,12 +3,13 @@
 from collections import OrderedDict
 
 import jax
+import jax.flatten_util
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from lowvar.core import jax as own
-from lowvar.core.jax import compiled
+from lowvar.core.jax import array, compiled, unraveled
 
 
 def test_equal_programs_are_shared_and_others_are_not(monkeypatch):
@@ -66,3 +67,34 @@ def test_settings_of_jax_are_part_of_a_trace():
         assert added(np.ones((2, 3)), np.ones(3)).shape == (2, 3)
     with jax.numpy_rank_promotion("raise"), pytest.raises(ValueError, match="rank_promotion"):
         added(np.ones((2, 3)), np.ones(3))
+
+
+def test_a_brief_program_is_another_one_with_equal_results(monkeypatch):
+    monkeypatch.setattr(own, "_PROGRAMS", OrderedDict())
+    x = jnp.linspace(0.1, 2.0, 50)
+
+    def function(x):
+        return jax.lax.map(lambda one: jnp.exp(one) * x, x)
+
+    brief, usual = compiled(function, brief=True)(x), compiled(function)(x)
+    assert len(own._PROGRAMS) == 2
+    np.testing.assert_allclose(brief, usual, rtol=1e-6)
+
+
+def test_an_array_of_numpy_is_copied_with_its_type():
+    memory = np.zeros(4096, np.float32)
+    held = array(memory)
+    memory[:] = 1.0
+    assert not held.any()
+    for value in (np.arange(3), np.float64(2), np.array([True])):
+        assert array(value).aval == jnp.asarray(value).aval
+
+
+def test_vectors_are_unraveled_from_shapes_alone():
+    tree = {"b": np.zeros((2, 3), np.float32), "a": np.zeros((), np.float32), "none": np.zeros((0, 2), np.float32)}
+    vector, unravel = np.arange(7, dtype=np.float32), unraveled(tree)
+    expected = jax.flatten_util.ravel_pytree(tree)[1](jnp.asarray(vector))
+    for found in (unravel(vector), unravel(jnp.asarray(vector))):
+        jax.tree.map(np.testing.assert_array_equal, found, expected)
+    assert isinstance(unravel(vector)["b"], np.ndarray)
+    assert unraveled({})(np.zeros(0)) == {}

@@ -1,5 +1,7 @@
 """The decomposition against exact values on a model whose rows and noise can be enumerated."""
 
+from types import SimpleNamespace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,6 +15,7 @@ from lowvar.core.gaussian import independent
 from lowvar.core.keys import named_key
 from lowvar.core.optimizers import optimizer
 from lowvar.vi import crossed as D
+from lowvar.vi import decompose
 from lowvar.vi.batches import Noise, reshuffled, sampler
 from lowvar.vi.descent import descend
 from lowvar.vi.estimators import GRADIENT
@@ -197,3 +200,31 @@ def test_variance_x_time_and_its_interval():
     assert (low, high) == pytest.approx((0.5 * np.exp(-half), 0.5 * np.exp(half)), rel=1e-3)
     carried = D.worth(samples, times, {"joint": 0.75 * designs.mean()}, batch_size=1, rows=100)["joint"]
     assert carried[0] == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize(("spread", "rounds"), [(0.0, 3), (0.5, 7)])
+def test_times_are_taken_again_until_they_agree(spread, rounds, monkeypatch):
+    p = make()
+    now = 0.0
+
+    def epochs(solvers, sampler, key, params):
+        def of(k):
+            turns = iter(range(100))
+
+            def epoch():
+                nonlocal now
+                now += 1 + k + spread * (next(turns) % 2) * k
+
+            return epoch
+
+        return {name: of(k) for k, name in enumerate(solvers)}
+
+    monkeypatch.setattr(decompose, "time", SimpleNamespace(process_time=lambda: now, perf_counter=None))
+    monkeypatch.setattr(decompose.engines, "epochs_of", lambda problem: SimpleNamespace(one_epoch=epochs))
+    parts = {name: GRADIENT.get(name)(p, reshuffled(p.N, 5)) for name in ("naive", "stl")}
+    drawn = sampler(reshuffled(p.N, 5), independent(1), p.dim)
+    runs = SimpleNamespace(problem=p, sampler=drawn, keys=[named_key(0)],
+                           at=lambda step: SimpleNamespace(optimizer=optimizer("sgd", step, p.backend)))  # fmt: skip
+    times = decompose._times(runs, parts, dict.fromkeys(parts), {"mu": np.zeros(p.dim)})
+    assert [len(times[name]) for name in parts] == [rounds, rounds]
+    assert times["stl"].min() == 2

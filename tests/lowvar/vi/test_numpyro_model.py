@@ -7,10 +7,12 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 from numpyro import handlers
+from numpyro.distributions.distribution import COERCIONS
 from numpyro.infer.util import log_density, potential_energy
 
 from lowvar.errors import UserError
 from lowvar.vi.numpyro.model import from_numpyro
+from lowvar.vi.numpyro.trace import prototype
 from lowvar_studies.models.logistic_regression import problem as logistic_regression
 
 RNG = np.random.default_rng(0)
@@ -272,3 +274,41 @@ def test_log_densities_of_numpyro_that_are_float64_are_cast(rng):
     of_rows = jax.eval_shape(problem.log_likelihood, jnp.zeros(1, jnp.float32), jnp.arange(3))
     assert of_rows.dtype == jnp.float32
     assert np.isfinite(jax.jit(problem.elbo)(params, eps)[0])
+
+
+@pytest.mark.parametrize(
+    ("extra", "name"),
+    [
+        (lambda w: numpyro.factor("f", dist.Bernoulli(1.5 + 0 * w).log_prob(1.0)), "probs"),
+        (lambda w: dist.Gamma(-jnp.exp(w), 1.0).mean, "concentration"),
+        (lambda w: numpyro.sample("m", dist.MixtureSameFamily(
+            dist.Categorical(jnp.ones(2) / 2), dist.Normal(jnp.stack([w, w]), -jnp.exp(w))), obs=0.0), "scale"),
+    ],
+    ids=["factor", "unused", "mixture"],
+)  # fmt: skip
+def test_parameters_out_of_range_are_refused_wherever_a_distribution_has_them(extra, name):
+    def model(y):
+        w = numpyro.sample("w", dist.Normal(0, 1))
+        extra(w)
+        numpyro.sample("y", dist.Normal(w, 1), obs=y)
+
+    with pytest.raises(UserError, match=f"got invalid {name}"):
+        from_numpyro(model, {"y": np.array(0.3)})
+    assert not COERCIONS
+
+
+def test_the_first_run_of_a_model_is_one_program_unless_it_needs_values():
+    runs = []
+
+    def bounded(y, bound):
+        runs.append(bound)
+        low = bound if bound is None else jnp.asarray(bound) - 1
+        w = numpyro.sample("w", dist.Normal(0, 1) if low is None else dist.Uniform(low, low + 2))
+        numpyro.sample("y", dist.Normal(jnp.sin(w), 1), obs=y)
+
+    for bound, count in ((None, 1), (1.0, 2)):  # the support is known outside of the program
+        runs.clear()
+        site = prototype(bounded, {"y": jnp.asarray(0.3), "bound": bound}, "model")["w"]
+        assert len(runs) == count
+        assert not isinstance(site["value"], jax.core.Tracer)
+        assert float(site["fn"].support(site["value"]))

@@ -291,10 +291,10 @@ def _by_site(problem, vectors):
     numpy, guide, encoder = problem.backend.to_numpy, problem.guide, {}
     if guide.amortised:
         encoder, vectors = {BLOCK: numpy(guide.unravel(vectors[BLOCK]))}, guide.mean_field(vectors)
-    loc = problem.unravel(vectors["mu"])
-    scale = problem.unravel(problem.backend.xp.exp(vectors["log_sigma"]))
-    params = {f"{site}_auto_loc": numpy(loc[site]) for site in sorted(problem.latent)}
-    return params | {f"{site}_auto_scale": numpy(scale[site]) for site in sorted(problem.latent)} | encoder
+    loc = problem.unravel(numpy(vectors["mu"]))
+    scale = problem.unravel(numpy(problem.backend.xp.exp(vectors["log_sigma"])))
+    params = {f"{site}_auto_loc": loc[site] for site in sorted(problem.latent)}
+    return params | {f"{site}_auto_scale": scale[site] for site in sorted(problem.latent)} | encoder
 
 
 def _tril(problem, vectors):

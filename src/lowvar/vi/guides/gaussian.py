@@ -239,6 +239,10 @@ class MeanField(Gaussian):
         """See ``Gaussian``."""
         return {}
 
+    def scale(self, params):
+        """See ``Gaussian``."""
+        return self.backend.xp.exp(params["log_sigma"])
+
     def controls(self, params, eps, gradient):
         """See ``Gaussian``; the first-order one alone."""
         return {"log_sigma": [gradient * self.step(self.point(params), self.backend.xp.mean(eps, axis=0))]}

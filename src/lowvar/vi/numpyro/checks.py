@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpyro.primitives import Messenger
 
+from lowvar.core.jax import array, compiled
 from lowvar.errors import RECODE, UserError, one_line
 from lowvar.vi.check import ELSEWHERE, Check, by_rows, pairing, some_rows, strict, words_on_pairs
 from lowvar.vi.guides.forms import saddle_sites
@@ -94,7 +95,7 @@ class NumPyroCheck(Check):
         chunks, backend = problem.chunks["index"], problem.backend
 
         def of_rows(run):
-            program = backend.jit(lambda z: backend.map(lambda index: run(z, index), chunks))
+            program = compiled(lambda z: backend.map(lambda index: run(z, index), chunks), brief=True)
             return lambda z: np.ravel(backend.to_numpy(program(z)))
 
         return [of_rows(run) for run in strict(problem.log_likelihood, z, chunks[0], leaves(problem.data).values())]
@@ -113,7 +114,7 @@ class NumPyroCheck(Check):
     def rows(self, problem, z, centre, near):
         """As in ``Check``, in double precision where that is possible."""
         if not problem.plate:  # all rows count as one
-            values = lambda z: np.ravel(problem.log_likelihoods(jnp.asarray(z, problem.dtype)))  # noqa: E731
+            values = lambda z: np.ravel(problem.log_likelihoods(array(z, problem.dtype)))  # noqa: E731
             return saddle_sites(values, problem.sites, centre, near)
         try:
             with jax.enable_x64(True):
@@ -230,7 +231,7 @@ def _evaluator(backend, log_joint, dim, dtype):
 
     The derivatives drop terms that do not depend on ``z``.
     """
-    direction = jnp.asarray(np.random.default_rng(0).normal(size=dim), dtype)
+    direction = array(np.random.default_rng(0).normal(size=dim), dtype)
 
     def forward(z, rows):
         return jax.jvp(lambda z: log_joint(z, rows), (z,), (direction,))
@@ -245,10 +246,10 @@ def _evaluator(backend, log_joint, dim, dtype):
 
         return lambda z, rows: jax.lax.map(lambda row: of_row(z, row), rows)
 
-    ways = [[backend.jit(of(way)) for way in (forward, reverse)] for of in (lambda way: way, each)]
+    ways = [[compiled(of(way), brief=True) for way in (forward, reverse)] for of in (lambda way: way, each)]
 
     def evaluate(z, rows, alone):
-        at = jnp.asarray(z, dtype), jnp.asarray(rows)
+        at = array(z, dtype), array(rows)
         try:
             pair = ways[alone][0](*at)
         except TypeError:  # a part of the model has reverse mode alone, as a solver of differential equations

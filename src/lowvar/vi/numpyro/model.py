@@ -23,7 +23,8 @@ from numpyro.distributions import biject_to, constraints
 from numpyro.infer.util import helpful_support_errors
 from numpyro.primitives import Messenger
 
-from lowvar.core.jax import BACKEND
+from lowvar.core.jax import BACKEND, array, unraveled
+from lowvar.core.keys import named_key
 from lowvar.core.rows import native
 from lowvar.errors import UserError
 from lowvar.vi.descent import MeanFieldOfRows, OfBatch, Rows
@@ -126,7 +127,7 @@ class NumPyroProblem(VariationalProblem):
 
     def named(self, guide_params) -> dict[str, Any]:
         """The guide's parameters under the names of NumPyro's guides, and the model's under their own."""
-        vectors = {block: jnp.asarray(value) for block, value in guide_params.items()}
+        vectors = {block: self.backend.asarray(value) for block, value in guide_params.items()}
         values = self.values(self.guide.point(vectors)["mu"]) if self.params else {}
         return guide_forms.form_of(self.guide).written(self, vectors) | jax.tree.map(np.asarray, values)
 
@@ -189,7 +190,7 @@ def from_numpyro(
     plate, N, remark = data_plate(model, data, trace, name)
     subsample_size = trace[plate]["args"][1] if plate else None
     # with all rows, for the values of latent sites in the plate
-    whole = FixedIndex(model, plate, jnp.arange(N, dtype=jnp.int32)) if plate else AllRows(model)
+    whole = FixedIndex(model, plate, array(np.arange(N, dtype=np.int32))) if plate else AllRows(model)
     sizes = {site["name"]: site["args"][0] for site in trace.values() if site["type"] == "plate"}
     frames = {frame for site in trace.values() if is_latent(site) for frame in site["cond_indep_stack"]}
     if any(frame.name == plate or frame.size != sizes[frame.name] for frame in frames):
@@ -200,14 +201,20 @@ def from_numpyro(
     _check_sites(trace, latent, params, plate, N, name)
 
     transforms = {key: transform(site, name) for key, site in (latent | params).items()}
-    free = {key: transforms[key].inv(site["value"]) for key, site in (latent | params).items()}
+    # only the shapes, where the start has no values of the prototype
+    free = {
+        key: transforms[key].inv(site["value"]) if key in params or callable(init)
+        else jax.tree.map(lambda of: np.zeros(of.shape, of.dtype), jax.eval_shape(transforms[key].inv, site["value"]))
+        for key, site in (latent | params).items()
+    }  # fmt: skip
     # use the data's precision: under x64, NumPyro draws its first values in float64 for data of any precision
     arrays = [leaf for leaf in leaves(data).values() if isinstance(leaf, jax.Array)]
     floating = [leaf.dtype for leaf in arrays if jnp.issubdtype(leaf.dtype, jnp.floating)]
-    dtype = jnp.result_type(*floating) if floating else jax.flatten_util.ravel_pytree(free)[0].dtype
+    dtype = jnp.result_type(*floating) if floating else jnp.result_type(*jax.tree.leaves(free))
     dtype = dtype if jnp.issubdtype(dtype, jnp.floating) else jnp.zeros(()).dtype
-    free = jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), free)
-    first, unravel = jax.flatten_util.ravel_pytree(free)
+    free = jax.tree.map(lambda leaf: np.asarray(leaf, dtype), free)
+    first = np.concatenate([np.zeros(0, dtype), *map(np.ravel, jax.tree.leaves(free))])
+    unravel = unraveled(free)
     sites, offset = {}, 0
     for site in sorted(free):  # ravel_pytree lays dicts out in sorted order
         size = sum(leaf.size for leaf in jax.tree.leaves(free[site]))
@@ -232,12 +239,14 @@ def from_numpyro(
     guide, init = guide_forms.with_encoder(guide, init, sites, local, where)
     densities = Densities(model, data, plate, N, transforms, dtype, local, free)
 
+    names = frozenset(latent)  # the sites themselves hold a trace
+
     def constrain(z):
         sites_at = densities.traced(z, jnp.arange(N if local else 1, dtype=jnp.int32))
         return {
             key: site["value"]
             for key, site in sites_at.items()
-            if key in latent or (site["type"] == "deterministic" and frame_of(site, plate) is None)
+            if key in names or (site["type"] == "deterministic" and frame_of(site, plate) is None)
         }
 
     problem = NumPyroProblem(
@@ -251,7 +260,7 @@ def from_numpyro(
         densities=densities if local else None, transforms=transforms,
     )  # fmt: skip
     init, joint = guide_forms.split(init, sites, where)
-    centre, log_sigma, near = _start(name, transforms, np.asarray(first), point, sites, init, init_is)
+    centre, log_sigma, near = _start(name, transforms, first, point, sites, init, init_is)
     encoded = local if is_amortised(guide) else {}
     near = [site for site in near if site not in encoded]
     return random_start(problem, centre, log_sigma, joint, near, key, where, NumPyroCheck(densities))
@@ -370,7 +379,7 @@ def _is_indexed(model, data, trace, plate, size):
     """Whether the model can be run on another number of rows of ``plate``: without its index, shapes disagree."""
     if size == 1:
         return False  # one row broadcasts
-    index = jnp.arange(size - 1 if size > 2 else size + 1) % size
+    index = array(np.arange(size - 1 if size > 2 else size + 1) % size)
     outside = {
         key: site["value"]
         for key, site in trace.items()
@@ -383,7 +392,7 @@ def _is_indexed(model, data, trace, plate, size):
         return [log_prob_of(site) for site in sites.values() if site["type"] == "sample"]
 
     try:
-        jax.eval_shape(run, jax.random.key(0))
+        jax.eval_shape(run, named_key(0))
     except Exception:  # any error: of the model, of NumPyro or of JAX
         return False
     return True

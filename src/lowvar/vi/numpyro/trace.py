@@ -12,11 +12,14 @@ import jax.flatten_util
 import jax.numpy as jnp
 import numpy as np
 from numpyro import handlers
-from numpyro.distributions import biject_to
+from numpyro.distributions import biject_to, constraints
+from numpyro.distributions.distribution import COERCIONS
 from numpyro.distributions.util import sum_rightmost
 from numpyro.infer.util import _unconstrain_reparam
 from numpyro.primitives import Messenger
 
+from lowvar.core.jax import array as own_array
+from lowvar.core.jax import compiled, unraveled
 from lowvar.core.rows import USE_OF_PARQUET, Parquet, native, of_numbers, rounded
 from lowvar.errors import UserError, kind_of, one_line
 from lowvar.vi.descent import Rows
@@ -132,7 +135,8 @@ def as_array(key, value, where="data"):
     if isinstance(value, Parquet):
         raise UserError(f"{where}: {key!r} is a Parquet, which takes the place of all rows: {USE_OF_PARQUET}")
     try:
-        array = jnp.asarray(value) if isinstance(value, np.ndarray | list | jax.Array) else value
+        array = jnp.asarray(value) if isinstance(value, list | jax.Array) else value
+        array = own_array(value) if isinstance(value, np.ndarray) else array
         if isinstance(array, jax.Array) and array.dtype in (jnp.float16, jnp.bfloat16):
             array = array.astype(jnp.float32)  # without loss; log densities need the precision
     except (TypeError, ValueError) as error:
@@ -216,9 +220,63 @@ def _near_zero():
         with helpful_support_errors(site):
             transform = biject_to(site["fn"].support)
         shape = site["kwargs"].get("sample_shape", ()) + transform.inverse_shape(site["fn"].shape())
-        return transform(jnp.asarray(rng.uniform(-0.1, 0.1, shape), float))
+        return transform(own_array(rng.uniform(-0.1, 0.1, shape)))
 
     return value
+
+
+def _in_one_program(run: Callable[[], dict[str, Any]]) -> dict[str, Any] | None:
+    """The sites of ``run``, a model's, from one program: outside of one, JAX compiles each operation.
+
+    Distributions have no values there, as wherever a model is traced. NumPyro checks parameters that have values; here
+    the program does.
+
+    Returns:
+        None where the model has to run outside of a program: it fails or a parameter is out of range, which JAX and
+        NumPyro say there; or values are needed, those of ``numpyro.param`` sites, of supports, and of imputed sites.
+    """
+    found: dict[str, Any] = {}
+
+    def program():
+        with _parameters() as valid:
+            found.update(run())
+        return {key: site["value"] for key, site in found.items()}, valid
+
+    try:
+        values, valid = compiled(program, brief=True)()
+        supports = jax.tree.leaves([site["fn"].support for site in found.values() if is_latent(site)])
+    except Exception:
+        return None
+    if (
+        not all(valid)
+        or any(site["type"] == "param" or key.endswith("_unobserved") for key, site in found.items())
+        or not all(isinstance(bound, int | float | np.ndarray | np.generic) for bound in supports)
+    ):
+        return None
+    return {key: {**site, "value": values[key]} for key, site in found.items()}
+
+
+@contextmanager
+def _parameters():
+    """Yields a list, to which every distribution that this thread makes adds whether its parameters are in range."""
+    valid, thread = [], threading.get_ident()
+
+    def made(cls, args, kwargs):
+        if threading.get_ident() != thread:
+            return None
+        fn = type.__call__(cls, *args, **kwargs)
+        if getattr(fn, "_validate_args", False):
+            for name, value in fn.get_args().items():
+                if not constraints.is_dependent(constraint := fn.arg_constraints[name]):
+                    valid.append(jnp.all(constraint(value)))
+        return fn
+
+    with RUNNING:
+        COERCIONS.append(made)
+        try:
+            yield valid
+        finally:
+            COERCIONS.remove(made)
 
 
 def prototype(model, data, name, init=None, key=None):
@@ -230,7 +288,7 @@ def prototype(model, data, name, init=None, key=None):
         return sites_of(started, **data)
 
     with run_on(name, data):
-        trace = run()
+        trace = (None if init else _in_one_program(run)) or run()
     for site in trace.values():
         if isinstance(site["value"], jax.core.Tracer):
             raise UserError(_HIDDEN.format(name=name, what=f"site {site['name']!r}"))
@@ -336,7 +394,7 @@ class Layout:
 
     def __init__(self, free: Mapping[str, Any], local: Mapping[str, int], N: int):
         shared_sites = {site: value for site, value in free.items() if site not in local}
-        _, self._unravel = jax.flatten_util.ravel_pytree(shared_sites)
+        self._unravel = unraveled(shared_sites)
         coordinates, offset, own = [], 0, [np.zeros((N, 0), np.int32)]
         self._parts: list[tuple[str, slice, tuple[int, ...], int]] = []
         for site in sorted(free):  # the order of ravel_pytree
@@ -406,7 +464,7 @@ class Densities:
 
         They are cast where they are read, inside of a program: a copy of all rows would cost more than a few of them.
         """
-        free = jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), self._free)
+        free = jax.tree.map(lambda leaf: np.asarray(leaf, dtype), self._free)
         return Densities(self.model, self.data, self.plate, self.N, self.transforms, dtype, self.local, free, True)
 
     def traced(self, z, index, watch=lambda model: model) -> dict[str, Any]:

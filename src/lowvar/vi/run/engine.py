@@ -559,15 +559,19 @@ class Epochs:
         """Nothing is open between calls."""
 
     @staticmethod
-    def one_epoch(solver, key, params):
-        """``() -> state``: the state of a solver after one epoch from its start, with the same noise in every call.
+    def one_epoch(solvers, sampler, key, params):
+        """``{name: () -> state}``: the states of solvers after one epoch from its start, with the same noise.
 
         Args:
-            solver: a ``Descent``.
+            solvers: each a ``Descent``, by name.
+            sampler: theirs.
             key: JAX key of the noise, which is drawn before.
             params: the parameters at the start.
         """
-        sampler = solver.sampler
         noise = jax.block_until_ready(compiled(sampler.plan if sampler.wide else sampler.epoch)(key))
-        epoch, state = compiled(solver.epoch), compiled(solver.init)(params)
-        return lambda: jax.block_until_ready(epoch(state, noise))
+
+        def of(solver):
+            epoch, state = compiled(solver.epoch), compiled(solver.init)(params)
+            return lambda: jax.block_until_ready(epoch(state, noise))
+
+        return {name: of(solver) for name, solver in solvers.items()}

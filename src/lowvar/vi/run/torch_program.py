@@ -68,13 +68,17 @@ class Epochs:
         """Nothing is open between calls."""
 
     @staticmethod
-    def one_epoch(solver, key, params):
+    def one_epoch(solvers, sampler, key, params):
         """As in ``engine.Epochs``."""
-        problem = solver.estimator.problem
-        run = Epochs(problem, solver.sampler, lambda setting: solver, cuts=False)
-        state = jax.tree.map(lambda leaf: leaf[None, None], solver.init(params))
-        keys, setting = key[None], {"step_size": problem.backend.asarray(np.zeros(1, problem.dtype))}
-        return lambda: jax.tree.map(lambda leaf: leaf[0, 0], run(state, setting, keys, 0, 1))
+
+        def of(solver):
+            problem = solver.estimator.problem
+            run = Epochs(problem, sampler, lambda setting: solver, cuts=False)
+            state = jax.tree.map(lambda leaf: leaf[None, None], solver.init(params))
+            keys, setting = key[None], {"step_size": problem.backend.asarray(np.zeros(1, problem.dtype))}
+            return lambda: jax.tree.map(lambda leaf: leaf[0, 0], run(state, setting, keys, 0, 1))
+
+        return {name: of(solver) for name, solver in solvers.items()}
 
     def _flat(self, settings, state):
         """Leaves of the settings, and the state; without the axes of a single run."""
