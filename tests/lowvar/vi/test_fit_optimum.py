@@ -97,6 +97,27 @@ def test_correlations_that_make_a_mean_field_guide_too_narrow_are_told(slope, to
     assert any("deviation of w is" in note or "k-hat" in note for note in fit.notes) == told
 
 
+@pytest.mark.parametrize("seed", range(3, 7))
+def test_crossed_effects_whose_level_is_far_too_narrow_are_told(seed):
+    """Its standard deviation is a third of the posterior's, and so uncertain that the ratio alone would not be told."""
+    rng = np.random.default_rng(0)
+    i, j = rng.integers(5, size=20), rng.integers(4, size=20)
+    u, v = rng.normal(size=5), rng.normal(size=4)
+
+    def crossed(y):
+        level = numpyro.sample("level", dist.Normal(0, 10))
+        with numpyro.plate("rows", 5):
+            row = numpyro.sample("row", dist.Normal(0, 1))
+        with numpyro.plate("columns", 4):
+            column = numpyro.sample("column", dist.Normal(0, 1))
+        with numpyro.plate("data", 20):
+            numpyro.sample("y", dist.Normal(level + row[i] + column[j], 1.5), obs=y)
+
+    y = 1 + u[i] + v[j] + 1.5 * rng.normal(size=20)
+    fit = lowvar.fit(crossed, {"y": y}, seed=seed, khat_samples=1000, progress=False)
+    assert any("k-hat" in note or "deviation of level is" in note for note in fit.notes)
+
+
 @pytest.mark.long
 def test_standard_deviations_that_have_not_converged_are_told(data):
     """Those of a fit to half of the rows are 1.4 times as large, which k-hat does not see."""
