@@ -163,6 +163,21 @@ def test_weights_that_hardly_vary_cast_no_doubt():
     assert not fit.notes
 
 
+def test_a_large_khat_names_first_what_is_right():
+    """Of the scale of eight schools, no standard deviation of a normal is."""
+    given = {"y": np.array([28.0, 8, -3, 7, -1, 1, 18, 12]), "error": np.array([15.0, 10, 16, 11, 9, 11, 10, 18])}
+
+    def schools(y, error):
+        centre, scale = numpyro.sample("centre", dist.Normal(0, 5)), numpyro.sample("scale", dist.HalfCauchy(5))
+        with numpyro.plate("schools", 8):
+            numpyro.sample("y", dist.Normal(numpyro.sample("effect", dist.Normal(centre, scale)), error), obs=y)
+
+    fit = lowvar.fit(schools, given, progress=False)
+    for one in (fit, fit.with_linear_response()):
+        (note,) = (note for note in one.notes if "k-hat" in note)
+        assert "NUTS" in note.split(". ")[0]
+
+
 @pytest.mark.long
 def test_where_iterates_are_averaged(data):
     def averaged(**settings):
