@@ -540,8 +540,8 @@ def fit(
             updates those of its batch, see ``vi.descent.RowDescent``. Missing
             values (``obs_mask``) are integrated out. ``numpyro.param`` sites are trained as point estimates. Or a
             ``lowvar.TorchModel``, whose results are tensors.
-        data: the NumPyro model's keyword arguments, as ``MCMC.run(key, **data)`` takes them. Rows of memory-mapped
-            arrays, and of ``lowvar.Parquet``, stay in their files, see docs/large-data.md.
+        data: the NumPyro model's keyword arguments, as ``MCMC.run(key, **data)`` takes them; None if it takes none.
+            Rows of memory-mapped arrays, and of ``lowvar.Parquet``, stay in their files, see docs/large-data.md.
         guide: the variational family: ``"mean_field"``; ``"full_rank"``, with all correlations; ``"block_diagonal"``,
             with those within each site; ``"low_rank"``, a diagonal plus a matrix of low rank, by default the square
             root of the dimension; ``{"guide": "low_rank", "rank": 3}`` sets an option. ``lowvar.Amortised(function,
@@ -835,7 +835,7 @@ def load(
     Args:
         path: the file.
         model: the model of the fit, a ``TorchModel`` as well.
-        data: its data; None for a ``TorchModel``, whose functions hold them.
+        data: its data; None for a model that takes none, as a ``TorchModel``, whose functions hold them.
         guide: the ``Amortised`` of the fit, if it has one.
         estimator: the estimator, if ``fit`` was given a function or ``"module:function"``; without it the fit cannot be
             resumed. The file names it and is never asked to import it.
