@@ -28,7 +28,7 @@ def main(argv: list[str] | None = None) -> int:
         args.threads = _limit_threads(getattr(args, "threads", None))  # libraries read it when first imported
         args.do(args)
 
-    return exit_code(do, debug=lambda: args.debug)
+    return exit_code(do, debug=lambda: args.debug, names=lambda: vars(args))
 
 
 class _Parser(argparse.ArgumentParser):

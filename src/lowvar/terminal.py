@@ -1,12 +1,13 @@
-"""How a command ends: its exit code, and the one sentence that it says on Ctrl-C, a mistake or a full disk."""
+"""What a command says in its own options, and how it ends: its exit code, and its sentence on Ctrl-C or a mistake."""
 
 import contextlib
 import errno
 import io
 import os
+import re
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from types import FrameType
 
 from lowvar.errors import UserError, of_place
@@ -15,12 +16,36 @@ _FULL = errno.ENOSPC, errno.EIO, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENO
 _INTERRUPTED = "lowvar: interrupted; the same command resumes a run from its last checkpoint"
 
 
-def exit_code(do: Callable[[], object], *, debug: Callable[[], bool] = lambda: False) -> int:
+def as_options(text: str, names: Collection[str]) -> str:
+    """``text`` of the library with options of a command in place of Python's arguments.
+
+    Args:
+        text: a sentence, or several.
+        names: of the arguments that the command has as options.
+
+    >>> as_options("set exact_scores=True, or use method='auto' and seed=3; diagonal=True", ["exact_scores", "method"])
+    'set --exact-scores, or use --method auto and seed=3; diagonal=True'
+    """
+
+    def option(found: re.Match) -> str:
+        name, value = found.groups()
+        if name not in names:
+            return found[0]
+        value = value.strip("'")
+        return f"--{name.replace('_', '-')}" + ("" if value == "True" else f" {value}")
+
+    return re.sub(r"(?<![\w.-])([a-z]\w*)=(True|\d+|'\w+')(?!\w)", option, text)
+
+
+def exit_code(
+    do: Callable[[], object], *, debug: Callable[[], bool] = lambda: False, names: Callable[[], Collection[str]] = tuple
+) -> int:
     """Calls ``do``, and returns the exit code: 0, 2 for a ``UserError``, 130 for Ctrl-C.
 
     Args:
         do: the command.
         debug: says whether errors are raised.
+        names: says the arguments that the command has as options, see ``as_options``.
     """
     if isinstance(sys.stdout, io.TextIOWrapper):  # its locale may lack a character
         if sys.stdout.errors == "strict":
@@ -34,7 +59,7 @@ def exit_code(do: Callable[[], object], *, debug: Callable[[], bool] = lambda: F
     except UserError as error:
         if debug():
             raise
-        print(f"lowvar: {error}", file=sys.stderr)
+        print(f"lowvar: {as_options(str(error), names())}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print(_INTERRUPTED, file=sys.stderr)

@@ -9,6 +9,7 @@ from pathlib import Path
 from lowvar.core import npz
 from lowvar.core.files import all_or_none, sha256
 from lowvar.errors import UserError, unknown_name
+from lowvar.terminal import as_options
 
 
 def load_model(target: str):
@@ -107,7 +108,7 @@ def integrate(args) -> None:
             **inputs, method=args.method, chain=args.chain, folds=args.folds, seed=args.seed,
             exact_scores=args.exact_scores, polynomial=args.polynomial,
         )  # fmt: skip
-    print(result)
+    print(as_options(str(result), vars(args)))
     if args.out:
         try:
             write_text(args.out, result.table.to_csv(index=False))

@@ -239,6 +239,19 @@ def test_the_librarys_commands_need_its_dependencies_alone(bare, tmp_path):
     assert any(row.startswith("joint,") or ",joint," in row for row in rows)
 
 
+def test_notes_and_mistakes_name_the_options_of_the_command_line(folder):
+    x = np.random.default_rng(1).normal(size=(60, 2))
+    np.savez(folder / "s.npz", samples=x, scores=-x, values=np.exp(0.3 * x[:, 0]) + x[:, 1] ** 2)
+    np.savez(folder / "chains.npz", samples=x[None], scores=-x[None], values=x[None])
+    done = lowvar(folder, "integrate", "s.npz", "--method", "zero_variance")
+    assert "--exact-scores" in done.stdout
+    assert "exact_scores" not in done.stdout
+    done = lowvar(folder, "integrate", "chains.npz")
+    assert done.returncode == 2
+    assert "--chain" in done.stderr
+    assert "chain=" not in done.stderr
+
+
 @pytest.mark.long
 def test_decompose_compares_the_estimators_that_take_the_model(tmp_path):
     (tmp_path / "model.py").write_text(MODEL)

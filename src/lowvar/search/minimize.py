@@ -45,6 +45,7 @@ _INSTEAD = {  # of the options of SciPy and pycma
     **dict.fromkeys(("tol", "xtol", "ftol", "xatol", "fatol", "gtol", "tolx", "tolfun"), _TOLERANCE),
     **dict.fromkeys(("maxiter", "maxfev", "maxfun", "maxfevals"), _COUNT),
     **dict.fromkeys(("timeout", "maxtime", "max_time"), _TIME),
+    "args": "f is called with a point alone: bind its other arguments, lambda x: f(x, *args)",
 }
 
 

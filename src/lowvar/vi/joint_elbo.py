@@ -34,7 +34,7 @@ class JointELBO:
 
     Args:
         model: a NumPyro model, as for ``lowvar.fit``, without ``numpyro.param``.
-        data: its keyword arguments. ``SVI`` must be given the same ones.
+        data: its keyword arguments, if it takes any. ``SVI`` must be given the same ones.
         guide: the guide that ``SVI`` is given: an ``AutoNormal``, ``AutoDiagonalNormal``, ``AutoMultivariateNormal`` or
             ``AutoLowRankMultivariateNormal``, with the prefix ``auto``; one of the first two if not given.
         estimator: as for ``lowvar.fit``.
@@ -51,7 +51,7 @@ class JointELBO:
     can_infer_discrete = False
 
     def __init__(
-        self, model: Callable, data: Mapping[str, Any], *, guide: Any = None,
+        self, model: Callable, data: Mapping[str, Any] | None = None, *, guide: Any = None,
         estimator: str | Callable[..., Estimator] = DEFAULT, batch_size: int | None = None, num_particles: int = 1,
         noise: str = "iid", **options: Any,
     ):  # fmt: skip

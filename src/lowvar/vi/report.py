@@ -43,11 +43,12 @@ def summary(
         label = f"{m}*" if m in renewed else m
         product = "1" if m == base else _product(worth[m])
         lines.append(f"{label:<{name}}{_interval(total[m]):<30}{cells}{time[m] / time[base]:>15.2f}  {product}")
-    lines += [
+    relative = f"variance x time: of a step's gradient, and of a step, at these parameters, relative to `{base}`"
+    lines += ["", relative] if len(methods) == 1 else [
         "",
-        f"variance x time: of a step's gradient, and of a step, at these parameters, relative to `{base}`. Which",
+        f"{relative}. Which",
         "estimator ends a fit best also depends on the rest of the run: compare ELBOs of fits that take as long",
-    ]
+    ]  # fmt: skip
     lines += [
         f"`{m}` carries a squared error of {carried[m]:.3g} from earlier steps, which fresh noise does not show; "
         "it is counted with the variance"
@@ -96,6 +97,8 @@ def _verdict(rows, base, total, error, worth):
     opening += f" the noise of `{base}`." if sources[main] > 0.5 else f" of the noise of `{base}`."
     if silent := [m for m in worth if not error[m] > 0]:
         return f"{opening} The variance of {', '.join(f'`{m}`' for m in silent)} cannot be told from zero here."
+    if not worth.keys() - {base}:
+        return opening
     winner = min(worth, key=lambda m: worth[m][0])
     if not worth[winner][2] < 1:
         return f"{opening} At these parameters, no other estimator has clearly less variance x time."

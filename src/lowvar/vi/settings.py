@@ -29,7 +29,7 @@ def problem_of(model, data, *, streams: bool = False, **start):
 
     Args:
         model: an object with a method ``problem(data, **start)``, such as ``TorchModel``; or a NumPyro model.
-        data: keyword arguments of a NumPyro model; None for a model that holds its data.
+        data: keyword arguments of a NumPyro model; None for a model that holds its data or takes none.
         streams: whether rows that are in files stay there, see ``vi.numpyro.streamed``.
         start: further arguments, see ``from_numpyro``.
 
@@ -56,6 +56,7 @@ def problem_of(model, data, *, streams: bool = False, **start):
         start["guide"], start["init"] = from_autoguide(start["guide"], model, start.get("init"), of_params)
     if holds_data(model):
         return model.problem(data, **start)
+    data = {} if data is None else data
     if isinstance(data, Mapping) and any(hasattr(one, "iloc") for one in data.values()):
         from lowvar.core.frames import check_index
 

@@ -105,6 +105,7 @@ def test_a_failure_at_the_last_mean_loses_nothing():
         ({"tol": 1e-6}, "'tol': .* target="),
         ({"maxiter": 9}, "'maxiter': budget="),
         ({"timeout": 9}, "'timeout': a callback"),
+        ({"args": (1.0,)}, "'args': f is called"),
         ({"method": "fast_ingo", "normalise": 1}, "normalise"),
         ({"method": "fast_ingo", "noise": ["iid"]}, "noise"),
         ({"method": "fast_ingo", "beta": "small"}, "beta"),

@@ -135,6 +135,30 @@ def test_tensors_of_torch(usual):
             fitted(data=DATA | {"x": wrong})
 
 
+def test_a_model_that_takes_no_data_needs_none(tmp_path):
+    def model():
+        return regression(jnp.asarray(X), jnp.asarray(DATA["y"]))
+
+    one, other = fitted(model, None, estimator="naive"), fitted(model, {}, estimator="naive")
+    np.testing.assert_array_equal(one.params["w_auto_loc"], other.params["w_auto_loc"])
+    one.save(tmp_path / "fit.npz")
+    np.testing.assert_array_equal(
+        lowvar.load(tmp_path / "fit.npz", model).params["w_auto_loc"], one.params["w_auto_loc"]
+    )
+    with pytest.raises(UserError, match="'x'"):
+        lowvar.fit(regression)
+
+
+def test_numbers_that_are_complex_on_the_way_are_real_data():
+    """Absolute values of complex covariates, as of a Fourier transform, are real parameters."""
+
+    def model(x, y):
+        return regression(jnp.abs(x), y)
+
+    one, other = (fitted(model, DATA | {"x": x}, estimator="naive") for x in (X + 0j, np.abs(X)))
+    np.testing.assert_allclose(one.params["w_auto_loc"], other.params["w_auto_loc"], rtol=1e-5)
+
+
 def test_a_jitted_model_has_a_guide():
     fit = fitted(jax.jit(regression), estimator="naive")
     assert "w_auto_loc" in fit.params
@@ -177,7 +201,20 @@ WRONG = {
         {"x": frame().set_axis(LABELS), "y": pd.Series(DATA["y"], index=LABELS).iloc[::-1]},
         r"y: its index has another order than that of x",
     ),
-    "complex": (regression, {"x": X + 0j}, "complex128"),
+    "complex": (regression, {"x": X + 0j}, "'x' is complex128"),
+    "complex observations": (regression, {"y": DATA["y"] + 0j}, "'y' is complex128"),
+    "complex, where absolute values would hide it": (
+        lambda x, y: numpyro.sample("y", dist.Laplace(numpyro.sample("z", dist.Normal()), 1.0), obs=y + x[:, 0]),
+        {"y": DATA["y"] + 0j},
+        "'y' is complex128",
+    ),
+    "complex, where JAX refuses it": (
+        lambda x, y: numpyro.sample(
+            "y", dist.Normal(numpyro.sample("z", dist.Normal()), 1.0), obs=jnp.clip(x[:, 0], 0)
+        ),
+        {"x": X + 0j},
+        "'x' is complex128",
+    ),
 }
 
 

@@ -97,6 +97,27 @@ def test_correlations_that_make_a_mean_field_guide_too_narrow_are_told(slope, to
     assert any("deviation of w is" in note or "k-hat" in note for note in fit.notes) == told
 
 
+@pytest.mark.parametrize("seed", range(3, 7))
+def test_crossed_effects_whose_level_is_far_too_narrow_are_told(seed):
+    """Its standard deviation is a third of the posterior's, and so uncertain that the ratio alone would not be told."""
+    rng = np.random.default_rng(0)
+    i, j = rng.integers(5, size=20), rng.integers(4, size=20)
+    u, v = rng.normal(size=5), rng.normal(size=4)
+
+    def crossed(y):
+        level = numpyro.sample("level", dist.Normal(0, 10))
+        with numpyro.plate("rows", 5):
+            row = numpyro.sample("row", dist.Normal(0, 1))
+        with numpyro.plate("columns", 4):
+            column = numpyro.sample("column", dist.Normal(0, 1))
+        with numpyro.plate("data", 20):
+            numpyro.sample("y", dist.Normal(level + row[i] + column[j], 1.5), obs=y)
+
+    y = 1 + u[i] + v[j] + 1.5 * rng.normal(size=20)
+    fit = lowvar.fit(crossed, {"y": y}, seed=seed, khat_samples=1000, progress=False)
+    assert any("k-hat" in note or "deviation of level is" in note for note in fit.notes)
+
+
 @pytest.mark.long
 def test_standard_deviations_that_have_not_converged_are_told(data):
     """Those of a fit to half of the rows are 1.4 times as large, which k-hat does not see."""
@@ -140,6 +161,21 @@ def test_weights_that_hardly_vary_cast_no_doubt():
     fit = lowvar.fit(normal, {"y": y}, num_steps=3000, progress=False)
     assert fit.khat > 0.7
     assert not fit.notes
+
+
+def test_a_large_khat_names_first_what_is_right():
+    """Of the scale of eight schools, no standard deviation of a normal is."""
+    given = {"y": np.array([28.0, 8, -3, 7, -1, 1, 18, 12]), "error": np.array([15.0, 10, 16, 11, 9, 11, 10, 18])}
+
+    def schools(y, error):
+        centre, scale = numpyro.sample("centre", dist.Normal(0, 5)), numpyro.sample("scale", dist.HalfCauchy(5))
+        with numpyro.plate("schools", 8):
+            numpyro.sample("y", dist.Normal(numpyro.sample("effect", dist.Normal(centre, scale)), error), obs=y)
+
+    fit = lowvar.fit(schools, given, progress=False)
+    for one in (fit, fit.with_linear_response()):
+        (note,) = (note for note in one.notes if "k-hat" in note)
+        assert "NUTS" in note.split(". ")[0]
 
 
 @pytest.mark.long

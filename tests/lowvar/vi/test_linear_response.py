@@ -183,6 +183,21 @@ def test_resampled_draws_have_the_posterior_s_moments():
     assert jax.tree.map(len, draws) == {"z": 4000}
 
 
+def test_weights_that_hardly_vary_need_no_small_khat():
+    """They vary by 3 %; k-hat, the shape of their tail, is far above its limit."""
+    y = np.random.default_rng(0).poisson(3.0, size=60).astype(float)
+
+    def counts(y):
+        level = numpyro.sample("level", dist.Normal(0.0, 10.0))
+        with numpyro.plate("rows", len(y)) as i:
+            numpyro.sample("y", dist.Poisson(jnp.exp(level)), obs=y[i])
+
+    fit = lowvar.fit(counts, {"y": y}, progress=False)
+    wide = fit.with_linear_response()
+    assert wide.khat > 1
+    assert not fit.notes + wide.notes
+
+
 @pytest.mark.long
 def test_the_fit_with_linear_response_is_kept(skewed, tmp_path):
     wide = skewed.with_linear_response()

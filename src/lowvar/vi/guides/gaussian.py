@@ -228,7 +228,7 @@ class MeanField(Gaussian):
     factorised = True
     about = "a mean-field"
     misses = ("correlated or skewed", "correlated, skewed or heavy-tailed")
-    wider = "see fit.covariance(), fit with guide='full_rank' (in many dimensions, 'low_rank'), "
+    wider = "see fit.with_linear_response(), fit with guide='full_rank' (in many dimensions, 'low_rank'), "
 
     @property
     def controlled(self) -> dict[str, int]:

@@ -292,7 +292,29 @@ def prototype(model, data, name, init=None, key=None):
     for site in trace.values():
         if isinstance(site["value"], jax.core.Tracer):
             raise UserError(_HIDDEN.format(name=name, what=f"site {site['name']!r}"))
+        if site["type"] == "sample" and site["is_observed"] and _is_complex(site):
+            raise UserError(
+                f"{name}: site {site['name']!r} observes complex numbers, or its distribution has complex parameters"
+                f"{_complex(data)}: give real ones, such as the real and imaginary parts as two arguments"
+            )
     return trace
+
+
+def _is_complex(site) -> bool:
+    """Whether a site of a distribution of NumPyro's, all of which are real, has complex values or parameters."""
+    family = site["fn"]
+    while hasattr(family, "base_dist"):
+        family = family.base_dist
+    if not type(family).__module__.startswith("numpyro."):
+        return False
+    return any(map(jnp.iscomplexobj, jax.tree.leaves((site["value"], site["fn"]))))
+
+
+def _complex(data) -> str:
+    """The arguments that are complex, in brackets; empty if there are none."""
+    each_of = leaves(data) if isinstance(data, Mapping) else {}
+    found = [f"{key!r} is {value.dtype}" for key, value in each_of.items() if jnp.iscomplexobj(value)]
+    return f" (data: {', '.join(found)})" if found else ""
 
 
 @contextmanager
@@ -311,7 +333,8 @@ def run_on(name, data: Any = ()):
         raise UserError(_HIDDEN.format(name=name, what="a sample statement")) from error
     except TypeError as error:
         if "argument" in str(error):
-            raise UserError(f"{name}: the model does not accept these data ({', '.join(data)}): {error}") from error
+            known = ", ".join(data) or "none"
+            raise UserError(f"{name}: the model does not accept these data ({known}): {error}") from error
         sequences = [key for key in data if isinstance(data, Mapping) and isinstance(data[key], tuple | range)]
         hint = f"; {sequences[0]!r} is {kind_of(data[sequences[0]])}: give an array" if sequences else ""
         raise UserError(_raised(name, data, error) + hint) from error
@@ -380,7 +403,7 @@ def _raised(name, data, error) -> str:
     if empty and len(empty) == len(arrays):
         return f"{name}: there are no rows: {', '.join(empty)}"
     hint = f"; {', '.join(empty)}" if empty else ""
-    return f"{name}: the model cannot be run on these data: {one_line(error)}{hint}"
+    return f"{name}: the model cannot be run on these data: {one_line(error)}{hint}{_complex(data)}"
 
 
 class Layout:
