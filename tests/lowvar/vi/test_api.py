@@ -78,6 +78,17 @@ def test_a_batch_of_all_rows_has_no_subsampling_noise(example, data, fitted):
     assert parts["total"] == parts["monte_carlo"] > 0
 
 
+def test_a_single_estimator_is_compared_with_none(example, data, fitted):
+    few = {"replicates": 4, "columns": 2, "batch_size": 50, "progress": False}
+    one, two = (
+        lowvar.decompose(example.model, data, fitted.params, estimators=names, **few).summary()
+        for names in (["naive"], ["naive", "cv"])
+    )
+    assert "`naive`" in one
+    assert not {"other", "other,", "compare"} & set(one.split())
+    assert "compare" in two.split()
+
+
 def test_a_fit_has_auto_normals_parameters_and_prints_as_one_line(fitted):
     shapes = {name: value.shape for name, value in fitted.params.items()}
     assert shapes == {f"{site}_auto_{end}": (3,) if site == "w" else () for site in ("bias", "scale", "w")
