@@ -24,7 +24,7 @@ from lowvar.vi.gradient_errors import diagnose, first_batch, reference_points
 from lowvar.vi.guides.amortised import Amortised
 from lowvar.vi.guides.forms import inferred
 from lowvar.vi.run import engine as engines
-from lowvar.vi.run.watched import Run
+from lowvar.vi.run.fit_run import FitRun
 from lowvar.vi.saved import densities
 from lowvar.vi.settings import DEFAULT, check_arguments, methods_of, problem_of, settings_of, start_of, starts
 
@@ -206,7 +206,7 @@ def decompose(
         run = None  # its memories belong to another density, or to other batches or noise
     guide_params, auto, place = dict(problem.start), given, "at the fit" if run else "at the given parameters"
     if auto is None:
-        fitted = completed(problem, Run(methods[leader], settings, num_steps, seed, problem.name, 0), progress)
+        fitted = completed(problem, FitRun(methods[leader], settings, num_steps, seed, problem.name, 0), progress)
         guide_params, auto, place, run = fitted.guide_params, fitted.params, "at its fit", fitted.run
     if run:
         label = _own_label(methods, run.method)

@@ -42,7 +42,7 @@ from lowvar.vi.run import engine as engines
 from lowvar.vi.run import fixed_draws
 from lowvar.vi.run.fixed_draws import FixedDraws
 from lowvar.vi.run.settings import LBFGS, Method
-from lowvar.vi.run.watched import ENDED, Evaluation, Run, Watch, call_back, interruptible, rule_of
+from lowvar.vi.run.fit_run import ENDED, Evaluation, FitRun, Watch, call_back, interruptible, rule_of
 from lowvar.vi.settings import (
     check_arguments,
     check_callback,
@@ -113,7 +113,7 @@ class Fit:
     guide_params: dict[str, np.ndarray]
     khat: float | None = None
     notes: tuple[str, ...] = ()
-    run: Run | None = field(default=None, repr=False)
+    run: FitRun | None = field(default=None, repr=False)
     fixed: FixedDraws | None = field(default=None, repr=False)
     optimum: Optimum | None = field(default=None, repr=False)
 
@@ -643,7 +643,7 @@ def fit(
     if devices is not None:
         problem = divided(problem, devices, settings.batch_size)
     method = Method(estimator or default_estimator(problem, settings, steps), options)
-    run = Run(method, settings, steps, seed, problem.name, draws)
+    run = FitRun(method, settings, steps, seed, problem.name, draws)
     return completed(problem, run, progress, rule_of(stop), callback, first)
 
 
@@ -720,7 +720,7 @@ def _with_notes(
     return replace(fitted, khat=k, notes=notes, optimum=optimum)
 
 
-def completed(problem, run: Run, progress, rule=None, callback=None, first: tuple[str, ...] = ()) -> Fit:
+def completed(problem, run: FitRun, progress, rule=None, callback=None, first: tuple[str, ...] = ()) -> Fit:
     """The fit with the settings of ``run``, continued from where it stands."""
     engine = engines.build(
         problem, run.method, run.settings, seed=run.seed, name=run.name, starts=starts(problem), num_steps=run.num_steps

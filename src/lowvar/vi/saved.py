@@ -28,7 +28,7 @@ from lowvar.vi.judgement import Optimum
 from lowvar.vi.run import engine as engines
 from lowvar.vi.run.fixed_draws import FixedDraws
 from lowvar.vi.run.settings import Method, Settings
-from lowvar.vi.run.watched import Ended, Run
+from lowvar.vi.run.fit_run import Ended, FitRun
 from lowvar.vi.settings import holds_data, problem_of, start_of, starts
 
 _MOST = 2**31 - 1  # of a count: steps and rows are numbered by 32-bit integers
@@ -504,7 +504,7 @@ def _check_data(where, head: Header, model, data) -> None:
             )
 
 
-def _run(where, saved, arrays, reached, problem, estimator, own) -> Run | None:
+def _run(where, saved, arrays, reached, problem, estimator, own) -> FitRun | None:
     """Settings and state; None if an object is missing that they need."""
     _check_own(where, saved, estimator, own)
     if (saved.own_estimator and estimator is None) or any(name not in own for name in saved.own_objects):
@@ -525,7 +525,7 @@ def _run(where, saved, arrays, reached, problem, estimator, own) -> Run | None:
                 "version of lowvar or optax: load it with that one and keep fit.params, from which init= starts"
             )
         kept[epoch] = problem.backend.rebuilt(leaves, like)
-    return Run(
+    return FitRun(
         method, settings, saved.num_steps, saved.seed, saved.name, saved.khat_samples, saved.epochs, kept,
         saved.stops, reached, saved.ended,
     )  # fmt: skip

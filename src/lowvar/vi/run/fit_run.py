@@ -33,7 +33,7 @@ ENDED = {
 
 
 @dataclass(frozen=True)
-class Run:
+class FitRun:
     """The settings of a fit and its estimator's memory, from which ``decompose`` and ``Fit.resume`` continue.
 
     Attributes:
@@ -132,7 +132,7 @@ class Watch(Hook):
     """
 
     def __init__(
-        self, engine: VariationalEngine, run: Run, named: Callable[[Any], dict[str, Any]],
+        self, engine: VariationalEngine, run: FitRun, named: Callable[[Any], dict[str, Any]],
         callback: Callable[[Evaluation], Any] | None = None,
         rule: Callable[[np.ndarray, np.ndarray, np.ndarray], bool] | None = None,
         pressed: Callable[[], bool] = lambda: False,
