@@ -40,9 +40,9 @@ from lowvar.vi.judgement import (
 )
 from lowvar.vi.run import engine as engines
 from lowvar.vi.run import fixed_draws
+from lowvar.vi.run.fit_run import ENDED, Evaluation, FitRun, Watch, call_back, interruptible, rule_of
 from lowvar.vi.run.fixed_draws import FixedDraws
 from lowvar.vi.run.settings import LBFGS, Method
-from lowvar.vi.run.fit_run import ENDED, Evaluation, FitRun, Watch, call_back, interruptible, rule_of
 from lowvar.vi.settings import (
     check_arguments,
     check_callback,

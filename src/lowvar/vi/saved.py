@@ -26,9 +26,9 @@ from lowvar.vi.guides.forms import BLOCK
 from lowvar.vi.guides.gaussian import GUIDES, LowRank, is_amortised
 from lowvar.vi.judgement import Optimum
 from lowvar.vi.run import engine as engines
+from lowvar.vi.run.fit_run import Ended, FitRun
 from lowvar.vi.run.fixed_draws import FixedDraws
 from lowvar.vi.run.settings import Method, Settings
-from lowvar.vi.run.fit_run import Ended, FitRun
 from lowvar.vi.settings import holds_data, problem_of, start_of, starts
 
 _MOST = 2**31 - 1  # of a count: steps and rows are numbered by 32-bit integers
