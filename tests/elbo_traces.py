@@ -8,7 +8,7 @@ that it rises up to step 20 000, if more than a nat and five standard errors.
 import numpy as np
 
 from lowvar.core.loop import geometric
-from lowvar.vi.run.watched import Plateau
+from lowvar.vi.run.fit_run import Plateau
 
 END = 20_000
 RISES_AGAIN = ("saddle", "linear")  # their gain of a doubling can grow: no rule on the past can know

@@ -35,7 +35,7 @@ LIBRARIES = ("numpy", "scipy.stats", "pandas", "pyarrow.parquet", "torch", "jax"
              "hypothesis", "yaml", "pydantic", "pytest")  # fmt: skip
 
 
-class Run(NamedTuple):
+class PytestRun(NamedTuple):
     """A run of tests: pytest's exit code, its output, and seconds."""
 
     code: int
@@ -87,7 +87,7 @@ class Copy:
         doctests = ["--doctest-modules"] if tests[0].startswith("src/") else []
         return int(pytest.main(["-q", "-x", "-p", "no:cacheprovider", *doctests, *at]))
 
-    def ended(self, limit: float) -> Run | None:
+    def ended(self, limit: float) -> PytestRun | None:
         """The run if it has ended, or is ended here as it took longer than ``limit`` seconds."""
         seconds = time.monotonic() - self.began
         pid, status = os.waitpid(self.pid, os.WNOHANG)
@@ -97,7 +97,7 @@ class Copy:
             os.killpg(self.pid, signal.SIGKILL)
             os.waitpid(self.pid, 0)
         code = os.waitstatus_to_exitcode(status) if pid else LATE
-        return Run(code, self.output.read_text(errors="replace") if self.output.exists() else "", seconds)
+        return PytestRun(code, self.output.read_text(errors="replace") if self.output.exists() else "", seconds)
 
 
 def located(test: str) -> list[str]:

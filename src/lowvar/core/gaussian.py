@@ -20,7 +20,7 @@ from lowvar.errors import UserError
 
 
 @dataclass(frozen=True)
-class Gaussian:
+class BaseNoise:
     """A scheme for drawing ``particles`` points, each with marginal ``N(0, I)``.
 
     All schemes are symmetric: ``-eps`` has the joint distribution of ``eps``. Random bits are drawn for single
@@ -38,17 +38,17 @@ class Gaussian:
     draw: Callable[..., jax.Array]
 
 
-def independent(particles: int = 1) -> Gaussian:
+def independent(particles: int = 1) -> BaseNoise:
     """Independent points.
 
     >>> independent(2).draw(jax.random.key(0), 3, jnp.float32).shape
     (2, 3)
     """
     _check(particles)
-    return Gaussian("iid", particles, lambda key, dim, dtype: _standard(key, (particles, dim), dtype))
+    return BaseNoise("iid", particles, lambda key, dim, dtype: _standard(key, (particles, dim), dtype))
 
 
-def antithetic(particles: int = 2) -> Gaussian:
+def antithetic(particles: int = 2) -> BaseNoise:
     """Pairs ``eps, -eps``: odd functions of ``eps`` average to exactly zero.
 
     >>> eps = antithetic(4).draw(jax.random.key(0), 3, jnp.float32)
@@ -62,10 +62,10 @@ def antithetic(particles: int = 2) -> Gaussian:
         half = _standard(key, (particles // 2, dim), dtype)
         return jnp.concatenate([half, -half])
 
-    return Gaussian("antithetic", particles, draw)
+    return BaseNoise("antithetic", particles, draw)
 
 
-def orthogonal(particles: int = 1) -> Gaussian:
+def orthogonal(particles: int = 1) -> BaseNoise:
     """Orthogonal points: their directions are orthonormal, their lengths independent and chi distributed.
 
     More points than dimensions form independent blocks of ``dim``; the last may be short. Directions and
@@ -92,10 +92,10 @@ def orthogonal(particles: int = 1) -> Gaussian:
         eps = q * (sign * length)[:, None, :]
         return jnp.swapaxes(eps, 1, 2).reshape(blocks * size, dim)[:particles]
 
-    return Gaussian("orthogonal", particles, draw)
+    return BaseNoise("orthogonal", particles, draw)
 
 
-def rqmc(particles: int = 1) -> Gaussian:
+def rqmc(particles: int = 1) -> BaseNoise:
     """Randomised quasi-Monte Carlo: Sobol points under a fresh scramble for each key, through ``Phi^-1``.
 
     Means of smooth functions of low effective dimension have far less variance than over independent points.
@@ -109,7 +109,7 @@ def rqmc(particles: int = 1) -> Gaussian:
     [2, 2, 2]
     """
     _check(particles)
-    return Gaussian("rqmc", particles, lambda key, dim, dtype: _normal(scrambled(key, particles, dim), dtype))
+    return BaseNoise("rqmc", particles, lambda key, dim, dtype: _normal(scrambled(key, particles, dim), dtype))
 
 
 GAUSSIAN = {"iid": independent, "antithetic": antithetic, "orthogonal": orthogonal, "rqmc": rqmc}

@@ -7,7 +7,7 @@ import numpy as np
 
 from lowvar.errors import TooFewPoints, UserError, whole
 from lowvar.integrals.base import HALF, IntegralProperties, Integrals, Integrator, Samples
-from lowvar.integrals.cross_fitting import CrossFit, cross_fit, each, floor, judge, may_jump, negligible
+from lowvar.integrals.cross_fitting import FOLDS, CrossFit, cross_fit, each, floor, judge, may_jump, negligible
 from lowvar.integrals.inputs import doubt
 from lowvar.integrals.monte_carlo import (
     GAIN,
@@ -35,7 +35,7 @@ HEAVY = 30.0  # a score's square over the mean one, from which on a kernel is da
 DAMPED = 4e5  # coordinates of points, up to which such a kernel is tried too
 
 
-def auto(folds: int = 5, polynomial: bool = False, exact_scores: bool = False, kernels: bool = True) -> Integrator:
+def auto(folds: int = FOLDS, polynomial: bool = False, exact_scores: bool = False, kernels: bool = True) -> Integrator:
     """Cross-fits polynomials and kernels, and takes for each task the estimate with the smallest held-out error.
 
     The estimate is the mean of ``f - g`` with ``g`` fitted to other folds: unbiased for independent points, whatever

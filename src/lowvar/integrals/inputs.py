@@ -211,7 +211,7 @@ def without_copies(samples: Samples) -> tuple[Samples, int]:
 def _task(samples: Any, scores: Any, values: Any, where: str, chain: bool) -> tuple[Any, Any, np.ndarray, list[str]]:
     """Points and scores ``(m, d)``, values ``(m,)`` or ``(m, T)``, with concatenated chains, and notes on these."""
     inputs, notes = {"samples": samples, "scores": scores, "values": values}, []
-    samples, scores, values = (real_array(given, f"{name}{where}") for name, given in inputs.items())
+    samples, scores, values = (finite_array(given, f"{name}{where}") for name, given in inputs.items())
     samples, scores = (array[:, None] if array.ndim == 1 else array for array in (samples, scores))
     if chain and samples.ndim == 2 and samples.shape == values.shape and values.shape[0] < values.shape[1]:
         raise UserError(
@@ -251,8 +251,12 @@ def _ragged(samples: Sequence[Any]) -> bool:
     )
 
 
-def real_array(value: Any, name: str) -> np.ndarray:
-    """A NumPy float64 array from NumPy, JAX or PyTorch."""
+def finite_array(value: Any, name: str) -> np.ndarray:
+    """The finite real numbers of an array of NumPy, JAX or PyTorch, as a copy in NumPy and float64.
+
+    Raises:
+        UserError: anything else, or an entry that is not finite.
+    """
     if isinstance(value, (list, tuple)):
         value = [one.detach().cpu() if hasattr(one, "detach") else one for one in value]
     if hasattr(value, "detach"):

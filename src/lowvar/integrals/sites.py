@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from lowvar.errors import UserError, check_known, kind_of
-from lowvar.integrals.inputs import chain_notes, check_chains, is_dataset, is_mcmc, is_model, real_array
+from lowvar.integrals.inputs import chain_notes, check_chains, finite_array, is_dataset, is_mcmc, is_model
 
 # of the group sample_stats, and the option of nutpie that stores it
 STORED = {"unconstrained_draw": "store_unconstrained=True", "gradient": "store_gradient=True"}
@@ -96,7 +96,7 @@ def stored(given: Any) -> tuple[np.ndarray, np.ndarray] | None:
             np.concatenate([leaf.reshape(*leaf.shape[:2], int(np.prod(leaf.shape[2:]))) for leaf in part], -1)
             for part in parts
         )
-        return real_array(points, "samples"), -real_array(slopes, "scores (z_grad)")
+        return finite_array(points, "samples"), -finite_array(slopes, "scores (z_grad)")
     stats: Any = getattr(given, "sample_stats", None) if is_dataset(given) else None
     found = {name: stats[name] for name in STORED if name in getattr(stats, "data_vars", ())}
     if not found:
@@ -110,7 +110,8 @@ def stored(given: Any) -> tuple[np.ndarray, np.ndarray] | None:
                 "have chain, draw and one of unconstrained coordinates"
             )
     points, slopes = (
-        real_array(found[name].transpose("chain", "draw", ...).to_numpy(), f"sample_stats[{name!r}]") for name in STORED
+        finite_array(found[name].transpose("chain", "draw", ...).to_numpy(), f"sample_stats[{name!r}]")
+        for name in STORED
     )
     if points.shape != slopes.shape:
         raise UserError(f"scores: 'gradient' has shape {slopes.shape}, but 'unconstrained_draw' has {points.shape}")
@@ -231,7 +232,7 @@ def _blocks(sites: Mapping[str, Any], scores: Any, leading: int) -> tuple[np.nda
         check_known("site", key, list(sites), where="scores")
     columns, axes = [], {}
     for key in sites:
-        both = tuple(real_array(of[key], f"{name}[{key!r}]") for name, of in (("samples", sites), ("scores", scores)))
+        both = tuple(finite_array(of[key], f"{name}[{key!r}]") for name, of in (("samples", sites), ("scores", scores)))
         shape, other = (array.shape for array in both)
         if shape != other:
             raise UserError(f"scores: {key!r} has shape {other}, but its samples have {shape}; they must agree")

@@ -33,7 +33,7 @@ _STEP = 1e-3  # a search that continues from a better point has at least this fr
 # plateau are few, so that one search may come back by chance; at a kink it hardly can.
 _AGAIN = {"kink": (1e-2, 1), "plateau": (1.0, 2)}
 _HIGHER = 2  # searches that have to end higher before the best point counts as stalled
-_CLOSE = 1e-8  # of the fall of a search, see `Run._close`
+_CLOSE = 1e-8  # of the fall of a search, see `SearchRun._close`
 _CALLS = 20  # calls of a noisy f at the mean, whose averages give the standard error
 _RISK = 0.01  # the chance that a search of a noisy f reports a target that its mean does not reach, at most
 # reserved for a noisy f at the mean: budget / 20 evaluations, between 10 and 400
@@ -281,7 +281,7 @@ def minimize(
     searcher, steady = make(chosen), default_method(space, noisy=True)
     steady = steady if method == "auto" and steady != chosen else None
     evaluator = Evaluator(problem, _budget(budget, searcher), errors)
-    return Run(searcher, make, chosen, steady, evaluator, _target(target), callback, noisy, batched).to_the_end(
+    return SearchRun(searcher, make, chosen, steady, evaluator, _target(target), callback, noisy, batched).to_the_end(
         progress
     )
 
@@ -334,7 +334,7 @@ def _target(target) -> float | None:
     return float(value)
 
 
-class Run:
+class SearchRun:
     """A running search, with its stopping rules.
 
     Args:

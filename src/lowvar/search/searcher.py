@@ -98,7 +98,8 @@ class Searcher:
         known = SEARCH.about(chosen).backends
         backend = backend or (backends.HOST if backends.HOST in known else known[0])
         self._search = make_search(
-            chosen, backends.get(backend), self.domain, self._box.outside(start) if self._box else start, width,
+            chosen, backends.get(backend), self.domain,
+            self._box.unconstrained_start(start) if self._box else start, width,
             seed, {"population": population, **options},
         )  # fmt: skip
         self._margin = None
@@ -178,7 +179,7 @@ class Searcher:
 
     def beside(self, x: np.ndarray, steps: np.ndarray) -> np.ndarray:
         """The points ``steps (n, dim)`` from ``x (dim,)``, steps being taken before the transformation of bounds."""
-        return self._inside((x if self._box is None else self._box.before(x)) + steps)
+        return self._inside((x if self._box is None else self._box.inverse(x)) + steps)
 
     def neighbours(self, x: np.ndarray) -> np.ndarray:
         """``x (dim,)`` with each of its integers one lower and one higher, within bounds, ``(n, dim)``."""
@@ -221,7 +222,7 @@ class Searcher:
         return self._margin.mean() if self._margin else np.array(self._search.mean)
 
     def _inside(self, points: np.ndarray) -> np.ndarray:
-        points = self._box.inside(points) if self._box else points
+        points = self._box.transform(points) if self._box else points
         if self.integers is None:
             return points
         rounded = np.where(self.integers, np.rint(points) + 0.0, points)  # zero has no sign

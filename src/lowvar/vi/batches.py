@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lowvar.core.gaussian import Gaussian
+from lowvar.core.gaussian import BaseNoise
 from lowvar.errors import UserError
 
 _RANKED = 64  # maximum number of rows to shuffle by the ranks of random numbers, each compared with all others
@@ -149,7 +149,7 @@ class Sampler:
     """Draws ``Noise``, an epoch at a time, from a key."""
 
     batches: Batches
-    gaussian: Gaussian
+    gaussian: BaseNoise
     dim: int
     dtype: Any
 
@@ -200,7 +200,7 @@ def _apart(draw, key: jax.Array) -> jax.Array:
     return jax.lax.fori_loop(0, turns, lambda i, eps: draw(key), jnp.zeros(like.shape, like.dtype))
 
 
-def sampler(batches: Batches, gaussian: Gaussian, dim: int, dtype: Any = None) -> Sampler:
+def sampler(batches: Batches, gaussian: BaseNoise, dim: int, dtype: Any = None) -> Sampler:
     """A sampler of ``dim``-dimensional noise in ``dtype`` (JAX's default floating type if not given)."""
     dtype = jax.dtypes.canonicalize_dtype(jnp.zeros(0).dtype if dtype is None else dtype)
     return Sampler(batches, gaussian, dim, dtype)

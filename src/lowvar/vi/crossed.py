@@ -345,7 +345,7 @@ def along_run(engine, estimators, *, moments, spec, seed, name, progress=None):
     """
     import pandas as pd
 
-    noises = [(noise.noise, noise.particles) for noise in (spec.noises or {"": engine.solver}).values()]
+    noises = [(noise.noise, noise.particles) for noise in (spec.noises or {"": engine.settings}).values()]
 
     def drawn(run, noise, particles):
         return designs(engine.problem, replicates=spec.replicates, columns=spec.columns, rows=spec.rows, cell=spec.cell,

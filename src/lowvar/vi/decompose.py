@@ -24,9 +24,9 @@ from lowvar.vi.gradient_errors import diagnose, first_batch, reference_points
 from lowvar.vi.guides.amortised import Amortised
 from lowvar.vi.guides.forms import inferred
 from lowvar.vi.run import engine as engines
-from lowvar.vi.run.watched import Run
+from lowvar.vi.run.fit_run import FitRun
 from lowvar.vi.saved import densities
-from lowvar.vi.settings import DEFAULT, check_arguments, methods_of, problem_of, solver_of, start_of, starts
+from lowvar.vi.settings import DEFAULT, check_arguments, methods_of, problem_of, settings_of, start_of, starts
 
 COMPARED = ("naive", "stl", "cv", "joint", "joint_svrg", DEFAULT)
 _REFERENCE = 2**22  # single-row gradients of the reference for errors
@@ -188,26 +188,26 @@ def decompose(
         methods = methods_of(taking(of_batch(problem, 1), reshuffled(problem.N, 1), COMPARED))
     run = fitted.run if fitted else None
     if run and problem.plate and batch_size is None:
-        batch_size = min(run.solver.batch_size, problem.N)
-    num_particles = (run.solver.particles if run else 1) if num_particles is None else num_particles
-    noise = (run.solver.noise if run else "iid") if noise is None else noise
+        batch_size = min(run.settings.batch_size, problem.N)
+    num_particles = (run.settings.particles if run else 1) if num_particles is None else num_particles
+    noise = (run.settings.noise if run else "iid") if noise is None else noise
     if rows is None and problem.N * columns * replicates > _DESIGN_BUDGET:
         rows = max(32, _DESIGN_BUDGET // (columns * replicates))
     replicates, columns = whole("replicates", replicates, 4), whole("columns", columns, 2)
     rows, leader = None if rows is None else whole("rows", rows, 2), list(methods)[-1]
-    solver = solver_of(
+    settings = settings_of(
         problem, optimizer=optimizer, step_size=step_size, num_steps=num_steps, batch_size=batch_size,
         num_particles=num_particles, elbo_samples=None if given is None else 2, noise=noise, where="decompose",
     )  # fmt: skip
     if (
         fitted
         and run
-        and not (_same(problem, fitted.problem, fitted.guide_params) and _batches(run.solver) == _batches(solver))
+        and not (_same(problem, fitted.problem, fitted.guide_params) and _batches(run.settings) == _batches(settings))
     ):
         run = None  # its memories belong to another density, or to other batches or noise
     guide_params, auto, place = dict(problem.start), given, "at the fit" if run else "at the given parameters"
     if auto is None:
-        fitted = completed(problem, Run(methods[leader], solver, num_steps, seed, problem.name, 0), progress)
+        fitted = completed(problem, FitRun(methods[leader], settings, num_steps, seed, problem.name, 0), progress)
         guide_params, auto, place, run = fitted.guide_params, fitted.params, "at its fit", fitted.run
     if run:
         label = _own_label(methods, run.method)
@@ -215,7 +215,14 @@ def decompose(
         runs, parts, memory, origins = _along(problem, methods, label, run)
     else:
         runs, parts = engines.follow(
-            problem, methods, leader, solver, seed=seed, name=problem.name, starts=starts(problem), num_steps=num_steps
+            problem,
+            methods,
+            leader,
+            settings,
+            seed=seed,
+            name=problem.name,
+            starts=starts(problem),
+            num_steps=num_steps,
         )
         memory = _filled(runs, _arrays(problem, guide_params))
         origin = "filled at these parameters; along a run, the variance can be several times larger or smaller: "
@@ -224,16 +231,16 @@ def decompose(
     measured = {name: of_shared(part) for name, part in parts.items()}
     target = next(iter(measured.values())).problem
     design = analysis.designs(
-        target, replicates=replicates, columns=columns, rows=rows, noise=runs.solver.noise, particles=solver.particles,
-        key=analysis.design_key(seed, problem.name),
+        target, replicates=replicates, columns=columns, rows=rows, noise=runs.settings.noise,
+        particles=settings.particles, key=analysis.design_key(seed, problem.name),
     )  # fmt: skip
     values = analysis.decomposer(measured, all_rows=rows is None)(memory, guide_params, *design)
     drawn = analysis.samples(target, values)
-    table = analysis.table(drawn, solver.batch_size, problem.N)
-    scheme = "" if solver.noise == "iid" else f", {solver.noise} noise of {solver.particles} particles"
+    table = analysis.table(drawn, settings.batch_size, problem.N)
+    scheme = "" if settings.noise == "iid" else f", {settings.noise} noise of {settings.particles} particles"
     kind = "" if problem.guide.factorised else f", {problem.guide.name} guide"
     size = f"{problem.N} rows, " if problem.plate else ""
-    batch = f"batch {solver.batch_size}" if problem.plate else "all rows in every step"
+    batch = f"batch {settings.batch_size}" if problem.plate else "all rows in every step"
     number, shared = f"{problem.dim} parameters", target.blocks["mu"]
     if shared < problem.dim:
         encoder = ", and an encoder's" if problem.guide.amortised else ""
@@ -244,7 +251,7 @@ def decompose(
     table["memory"] = table["method"].map(lambda name: origins[name][0] if name in origins else "")
     memories = {name: words for name, (_, words) in origins.items()}
     times = _times(runs, parts, memory, guide_params)
-    worth = analysis.worth(drawn, times, carried, solver.batch_size, problem.N)
+    worth = analysis.worth(drawn, times, carried, settings.batch_size, problem.N)
     median = {name: float(np.median(ratios)) for name, ratios in times.items()}
     return Decomposition(table, median, dict(auto), title, carried, memories, worth)
 
@@ -263,9 +270,9 @@ def _arrays(problem, params):
     return {block: problem.backend.asarray(np.asarray(value, problem.dtype)) for block, value in params.items()}
 
 
-def _batches(solver):
+def _batches(settings):
     """What a memory depends on besides the rows: ``(batch size, particles, noise scheme)``."""
-    return solver.batch_size, solver.particles, solver.noise
+    return settings.batch_size, settings.particles, settings.noise
 
 
 def _same(problem, other, params) -> bool:
@@ -313,7 +320,7 @@ def _along(problem, methods, label, run):
         ``(engine, estimators, states, origins of the memories)``: the word in the table, and a description.
     """
     runs, parts = engines.follow(
-        problem, methods, label, run.solver, seed=run.seed, name=run.name, starts=starts(problem),
+        problem, methods, label, run.settings, seed=run.seed, name=run.name, starts=starts(problem),
         num_steps=run.num_steps,
     )  # fmt: skip
     early, last = run.epochs

@@ -90,11 +90,11 @@ class MeanFieldOfRows(MeanField):
 
     @property
     def controlled(self) -> dict[str, int]:
-        """See ``Gaussian``."""
+        """See ``Guide``."""
         return {"log_sigma": 2}
 
     def controls(self, params, eps, gradient):
-        """See ``Gaussian``."""
+        """See ``Guide``."""
         second = self._noisy(jnp.mean(eps**2, axis=0) - 1)
         return {"log_sigma": [*super().controls(params, eps, gradient)["log_sigma"], second]}
 

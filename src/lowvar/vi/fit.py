@@ -39,9 +39,9 @@ from lowvar.vi.judgement import (
 )
 from lowvar.vi.run import engine as engines
 from lowvar.vi.run import fixed_draws
+from lowvar.vi.run.fit_run import ENDED, Evaluation, FitRun, Watch, call_back, interruptible, rule_of
 from lowvar.vi.run.fixed_draws import FixedDraws
 from lowvar.vi.run.settings import LBFGS, Method
-from lowvar.vi.run.watched import ENDED, Evaluation, Run, Watch, call_back, interruptible, rule_of
 from lowvar.vi.settings import (
     check_arguments,
     check_callback,
@@ -49,7 +49,7 @@ from lowvar.vi.settings import (
     depends_on_batch,
     own_objects,
     problem_of,
-    solver_of,
+    settings_of,
     start_of,
     starts,
 )
@@ -113,7 +113,7 @@ class Fit:
     guide_params: dict[str, np.ndarray]
     khat: float | None = None
     notes: tuple[str, ...] = ()
-    run: Run | None = field(default=None, repr=False)
+    run: FitRun | None = field(default=None, repr=False)
     fixed: FixedDraws | None = field(default=None, repr=False)
     optimum: Optimum | None = field(default=None, repr=False)
 
@@ -128,16 +128,18 @@ class Fit:
     def __str__(self) -> str:
         lines = [repr(self)]
         if self.run is not None:
-            solver = self.run.solver
+            settings = self.run.settings
             optimizer = (
-                f"{solver.optimizer} with step size {solver.step_sizes[0]:g}"
-                if not solver.own
-                else f"{solver.optimizer} with a schedule of step sizes"
-                if "step_size_at" in solver.own
+                f"{settings.optimizer} with step size {settings.step_sizes[0]:g}"
+                if not settings.own
+                else f"{settings.optimizer} with a schedule of step sizes"
+                if "step_size_at" in settings.own
                 else "an optimizer of optax"
             )
             rows = (
-                f"batches of {solver.batch_size} out of {self.problem.N} rows" if self.problem.plate else "all the data"
+                f"batches of {settings.batch_size} out of {self.problem.N} rows"
+                if self.problem.plate
+                else "all the data"
             )
             lines.append(f"estimator {self.run.method.estimator}, {rows}, {optimizer}")
             lines += ENDED.get(self.run.ended, [])
@@ -326,10 +328,10 @@ class Fit:
                 "one longer fit, or start another from this one: init=fit"
             )
         total = run.num_steps + more
-        steps = -(-self.problem.N // run.solver.batch_size)
-        longer = replace(run.solver, epochs=-(-total // steps), schedule=_to(total, run.solver.schedule))
+        steps = -(-self.problem.N // run.settings.batch_size)
+        longer = replace(run.settings, epochs=-(-total // steps), schedule=_to(total, run.settings.schedule))
         draws = run.khat_samples if khat_samples is None else checked_draws(khat_samples)
-        run = replace(run, solver=longer, num_steps=total, ended="budget", khat_samples=draws)
+        run = replace(run, settings=longer, num_steps=total, ended="budget", khat_samples=draws)
         return completed(self.problem, run, progress, rule_of(stop), callback)
 
     def save(self, path: str | os.PathLike) -> None:
@@ -635,28 +637,28 @@ def fit(
             )
         if optimizer is not None:
             raise UserError(f"{problem.name}: the ELBO is not finite at fixed draws: give other values as init")
-    solver = solver_of(
+    settings = settings_of(
         problem, optimizer="adam" if optimizer is None else optimizer, step_size=step_size, num_steps=steps,
         batch_size=batch_size, num_particles=num_particles, elbo_samples=elbo_samples, schedule=schedule, noise=noise,
         average=average,
     )  # fmt: skip
     if devices is not None:
-        problem = divided(problem, devices, solver.batch_size)
-    method = Method(estimator or default_estimator(problem, solver, steps), options)
-    run = Run(method, solver, steps, seed, problem.name, draws)
+        problem = divided(problem, devices, settings.batch_size)
+    method = Method(estimator or default_estimator(problem, settings, steps), options)
+    run = FitRun(method, settings, steps, seed, problem.name, draws)
     return completed(problem, run, progress, rule_of(stop), callback, first)
 
 
 def _fixed(problem, num_steps, seed, elbo_samples, khat_samples, progress, callback, first) -> Fit | None:
     """The fit at fixed draws; None if the ELBO is not finite there."""
-    solver = replace(
-        solver_of(
+    settings = replace(
+        settings_of(
             problem, optimizer="adam", step_size=None, num_steps=1, batch_size=None, num_particles=1,
             elbo_samples=elbo_samples,
         ),
         optimizer=LBFGS, batch_size=problem.N,
     )  # fmt: skip
-    value, rows = common_elbo(problem, solver.elbo_samples), []
+    value, rows = common_elbo(problem, settings.elbo_samples), []
     reached: dict[str, np.ndarray] = {}
 
     def measure(iteration, params):
@@ -685,21 +687,21 @@ def _fixed(problem, num_steps, seed, elbo_samples, khat_samples, progress, callb
         f"the fit has not converged in {found.iterations} iterations: increase num_steps, with optimizer='lbfgs'"
     )  # fmt: skip
     fitted = _with_notes(
-        fit_of(problem, reached, trace), solver, seed, trace, khat_samples, (*first, *problem.notes(None)), found.ended,
-        f"{found.iterations} iterations", (lacks, slopes),
+        fit_of(problem, reached, trace), settings, seed, trace, khat_samples, (*first, *problem.notes(None)),
+        found.ended, f"{found.iterations} iterations", (lacks, slopes),
     )  # fmt: skip
     return replace(fitted, fixed=replace(found, khat_samples=khat_samples))
 
 
 def _with_notes(
-    fitted: Fit, solver, seed: int, trace, khat_samples: int | None, before: Iterable[str], ended: str, steps: str,
+    fitted: Fit, settings, seed: int, trace, khat_samples: int | None, before: Iterable[str], ended: str, steps: str,
     stated: Any = None,
 ) -> Fit:  # fmt: skip
     """The fit with its k-hat, its distance from the optimum, and its notes, which are issued as warnings too.
 
     Args:
         fitted: the fit.
-        solver: its settings.
+        settings: its ``Settings``.
         seed: its seed.
         trace: ELBOs of its iterates.
         khat_samples: draws for k-hat.
@@ -712,7 +714,7 @@ def _with_notes(
     if ended == "callback" and not trace["iteration"].iloc[-1]:  # there is no fit to judge
         notes: tuple[str, ...] = (f"{name}: the callback ended the fit before its first step",)
     else:
-        k, optimum, notes = judged(fitted, solver, seed, trace, 0 if ended == "interrupted" else khat_samples, stated)
+        k, optimum, notes = judged(fitted, settings, seed, trace, 0 if ended == "interrupted" else khat_samples, stated)
     interrupted = [f"{name}: Ctrl-C ended the fit after {steps}"] if ended == "interrupted" else []
     notes = (*interrupted, *before, *notes)
     for note in notes:
@@ -720,22 +722,26 @@ def _with_notes(
     return replace(fitted, khat=k, notes=notes, optimum=optimum)
 
 
-def completed(problem, run: Run, progress, rule=None, callback=None, first: tuple[str, ...] = ()) -> Fit:
+def completed(problem, run: FitRun, progress, rule=None, callback=None, first: tuple[str, ...] = ()) -> Fit:
     """The fit with the settings of ``run``, continued from where it stands."""
     engine = engines.build(
-        problem, run.method, run.solver, seed=run.seed, name=run.name, starts=starts(problem), num_steps=run.num_steps
+        problem, run.method, run.settings, seed=run.seed, name=run.name, starts=starts(problem), num_steps=run.num_steps
     )
-    with contextlib.closing(engine), interruptible() as pressed, bar(progress, problem.name, run.solver.epochs) as tick:
+    with (
+        contextlib.closing(engine),
+        interruptible() as pressed,
+        bar(progress, problem.name, run.settings.epochs) as tick,
+    ):
         watch = Watch(engine, run, problem.named, callback, rule, pressed)
         state, at = watch.origin
         state, at = loop.run(watch.step, state, watch.stops, [watch.record, watch, loop.Progress(tick)], at)
     watch.close(at)
     if watch.ended == "interrupted" and not watch.num_steps:
         raise KeyboardInterrupt
-    before = (*first, *problem.notes(run.solver.batch_size), *_of_optimizer(problem, run.solver, watch, engine))
+    before = (*first, *problem.notes(run.settings.batch_size), *_of_optimizer(problem, run.settings, watch, engine))
     fitted = _with_notes(
-        fit_of(problem, *watch.result(state), run.solver.own), run.solver, run.seed, watch.trace(), run.khat_samples,
-        before, watch.ended, f"{watch.num_steps} of {run.num_steps} steps",
+        fit_of(problem, *watch.result(state), run.settings.own), run.settings, run.seed, watch.trace(),
+        run.khat_samples, before, watch.ended, f"{watch.num_steps} of {run.num_steps} steps",
     )  # fmt: skip
     run = replace(
         run, num_steps=watch.num_steps, epochs=(watch.early, watch.whole), copies=watch.copies,
@@ -744,16 +750,16 @@ def completed(problem, run: Run, progress, rule=None, callback=None, first: tupl
     return replace(fitted, run=run)
 
 
-def _of_optimizer(problem, solver, watch, engine) -> list[str]:
+def _of_optimizer(problem, settings, watch, engine) -> list[str]:
     """Notes on an optimizer: what one of optax means for rows' own variables, and whether it moved at the end."""
     notes, (early, last) = [], (watch.copies[epoch][0].params for epoch in (watch.early, watch.whole))
-    if "transformation" in solver.own and problem.local is not None and solver.batch_size < problem.N:
+    if "transformation" in settings.own and problem.local is not None and settings.batch_size < problem.N:
         notes.append(
             f"{problem.name}: under an optax transformation, the latent variables in the plate {problem.plate!r} move "
             "when their rows are visited and stand still in between; optimizer='adam', with step_size= or schedule=, "
             "makes up for these steps"
         )
-        if depends_on_batch(solver.own["transformation"], problem):
+        if depends_on_batch(settings.own["transformation"], problem):
             notes.append(
                 f"{problem.name}: an update of this optax transformation depends on all gradients of a step, as under "
                 "clip_by_global_norm: those of the batch's rows and of the shared variables, so it depends on "

@@ -109,7 +109,7 @@ def measurer(engine, particles: int):
         engine: a ``VariationalEngine``.
         particles: number of particles of the measured estimate.
     """
-    problem, backend, spec = engine.problem, engine.backend, engine.solver.diagnostics
+    problem, backend, spec = engine.problem, engine.backend, engine.settings.diagnostics
     sampler, estimator = engine.sampler_of(particles), engine.at(1.0).estimator
     batch = jax.jit(partial(first_batch, sampler))
 

@@ -605,7 +605,7 @@ def khat_noise(problem, seed: int, draws: int) -> np.ndarray:
 
 def judged(
     fit: Any,
-    solver: Any,
+    settings: Any,
     seed: int,
     trace: Any,
     draws: int | None = None,
@@ -615,7 +615,7 @@ def judged(
 
     Args:
         fit: the fit.
-        solver: its ``Settings``.
+        settings: its ``Settings``.
         seed: its seed.
         trace: the ELBOs of its iterates.
         draws: for k-hat; 0 for none, and None for as many as the number of rows allows.
@@ -627,25 +627,25 @@ def judged(
     draws = khat_draws(problem, draws)
     if draws:
         eps = khat_noise(problem, seed, draws)
-        together = solver.elbo_samples if _TOGETHER <= solver.elbo_samples <= draws else None
+        together = settings.elbo_samples if _TOGETHER <= settings.elbo_samples <= draws else None
         weights = log_weights(problem, params, eps, together)
         k = khat(weights)
         narrow, optimum = _compared(problem, params, weights, eps)
         mode = other_mode(problem, params, draws, together)
         good = reliable(k, weights)
     if stated is None:
-        unfinished, late = _unfinished(fit.problem, params, solver, seed, trace, good)
+        unfinished, late = _unfinished(fit.problem, params, settings, seed, trace, good)
     else:
         (unfinished, slopes), late = stated, bool(stated[0])
         optimum = optimum if slopes is None else _by_gradient(problem, slopes, optimum)
-    unfinished = unfinished or _left(problem, optimum, solver)
+    unfinished = unfinished or _left(problem, optimum, settings)
     if optimum is not None and (late or np.nanmax(np.abs(optimum.mean), initial=0.0) > _LOCAL):
         optimum = None  # there the curvature, from which it is computed, may be another: coupled scales, as of groups
     notes = [f"{problem.name}: {unfinished}"] if unfinished else []
     if k is not None and not good:
         limit = khat_limit(draws)
         few = f", the limit for {draws} draws" if limit < _KHAT else ""
-        remedy = _remedy(fit, params, solver, late)
+        remedy = _remedy(fit, params, settings, late)
         notes.append(f"{problem.name}: k-hat {k:.2f} is above {limit:.2g}{few}: {remedy}")
     elif narrow and not late:
         guide = problem.guide
@@ -658,17 +658,17 @@ def judged(
     return k, optimum, (*notes, mode) if mode else tuple(notes)
 
 
-def _unfinished(problem, params, solver, seed, trace, good: bool) -> tuple[str, bool]:
+def _unfinished(problem, params, settings, seed, trace, good: bool) -> tuple[str, bool]:
     """What the fit lacks to its optimum, in words, and whether its ELBO still rises; nothing if it has arrived."""
-    fall, limit = fall_of(solver.schedule, trace), max(_RISE, 2 * float(trace["elbo_se"].iloc[-1]))
+    fall, limit = fall_of(settings.schedule, trace), max(_RISE, 2 * float(trace["elbo_se"].iloc[-1]))
     rise, share = late_rise(trace[trace["iteration"] <= fall])
-    fell, rows = fall < np.inf, problem.local if solver.batch_size < problem.N else None
+    fell, rows = fall < np.inf, problem.local if settings.batch_size < problem.N else None
     late = rise > limit and not (fell and good)  # otherwise it converged during the fall
     if rows is not None and not late:
         left, error = gain(problem, params, named_key(seed, "gain"))
         own = rows.own
         if left[own].sum() - 2 * np.linalg.norm(error[own]) > limit:
-            visits = trace["iteration"].iloc[-1] * solver.batch_size / problem.N
+            visits = trace["iteration"].iloc[-1] * settings.batch_size / problem.N
             return (
                 f"by its gradient, the ELBO would rise by {left[own].sum():.3g} nats in the latent variables of the "
                 f"rows alone, each of which was visited {visits:.3g} times: increase num_steps, decay the step size "
@@ -680,7 +680,7 @@ def _unfinished(problem, params, solver, seed, trace, good: bool) -> tuple[str, 
             f"the ELBO rose by {rise:.3g} nats: increase num_steps"
         ), True
     steps = f"the {fall:.0f} steps before the step size fell" if fell else "the steps"
-    visited = trace["iteration"].iloc[-1] * solver.batch_size / problem.N
+    visited = trace["iteration"].iloc[-1] * settings.batch_size / problem.N
     only = f", which visited {100 * visited:.2g} % of the rows" if visited < 1 else ""
     risen = f"the ELBO still rose by {rise:.3g} nats in the last {100 * share:.0f} % of {steps}{only}"
     if late:
@@ -726,7 +726,7 @@ def _compared(problem, params, weights, eps) -> tuple[tuple[str, float] | None, 
     return (site, value) if value > 1 else None, optimum
 
 
-def _left(problem, optimum: Optimum | None, solver) -> str:
+def _left(problem, optimum: Optimum | None, settings) -> str:
     """The largest error that the optimisation left, if it is large, in words."""
     if optimum is None:
         return ""
@@ -734,16 +734,16 @@ def _left(problem, optimum: Optimum | None, solver) -> str:
         (optimum.sd, optimum.sd_se, _SD_OFF, "standard deviation of {} is {:.0%} {} that"),
         (optimum.mean, optimum.mean_se, _MEAN_OFF, "mean of {} is {:.2f} standard deviations {} that"),
     ):
-        errors = 0 if solver.optimizer == LBFGS and off is optimum.sd else _ERRORS  # the gradient is no mere estimate
+        errors = 0 if settings.optimizer == LBFGS and off is optimum.sd else _ERRORS  # the gradient is no mere estimate
         if not (sure := np.nan_to_num(np.abs(off) - errors * error, nan=-np.inf)).max() > limit:
             continue
         worst = int(sure.argmax())
         site = next(name for name, where in problem.sites.items() if where.start <= worst < where.stop)
         said = words.format(site, abs(off[worst]), "above" if off[worst] > 0 else "below")
-        falls = solver.average or solver.schedule is not None or solver.own
+        falls = settings.average or settings.schedule is not None or settings.own
         mended = ", or change step_size" if falls else ", leave average out, or let the step size fall"
         beyond = f"increase num_steps{mended}"
-        if solver.optimizer == LBFGS:
+        if settings.optimizer == LBFGS:
             beyond = "the fixed draws were too few: make stochastic steps from it, init=fit with num_steps="
         return (
             f"the fit has not converged: the {said} of {problem.guide.about.replace('a ', 'the best ', 1)} guide; "
@@ -752,14 +752,14 @@ def _left(problem, optimum: Optimum | None, solver) -> str:
     return ""
 
 
-def _remedy(fit, params, solver, late: bool) -> str:
+def _remedy(fit, params, settings, late: bool) -> str:
     """Possible causes of a large k-hat, and remedies."""
     problem, first, noisy = fit.problem, "", noisy_of(fit.problem)
     least = float(problem.backend.to_numpy(problem.guide.scale(params))[noisy].min())
-    step = solver.step_sizes[0]
+    step = settings.step_sizes[0]
     if late:
         first = "k-hat says little before convergence: increase num_steps first; if it stays high, "
-    elif solver.optimizer == "adam" and not solver.own and solver.schedule is None and step > least / 2:
+    elif settings.optimizer == "adam" and not settings.own and settings.schedule is None and step > least / 2:
         first = (
             f"the step size {step:g} is not small relative to the smallest standard deviation, {least:.2g}, so the "
             "iterates fluctuate widely: first decay it (schedule) or reduce it; if k-hat stays high, "

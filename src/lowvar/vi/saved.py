@@ -26,9 +26,9 @@ from lowvar.vi.guides.forms import BLOCK
 from lowvar.vi.guides.gaussian import GUIDES, LowRank, is_amortised
 from lowvar.vi.judgement import Optimum
 from lowvar.vi.run import engine as engines
+from lowvar.vi.run.fit_run import Ended, FitRun
 from lowvar.vi.run.fixed_draws import FixedDraws
 from lowvar.vi.run.settings import Method, Settings
-from lowvar.vi.run.watched import Ended, Run
 from lowvar.vi.settings import holds_data, problem_of, start_of, starts
 
 _MOST = 2**31 - 1  # of a count: steps and rows are numbered by 32-bit integers
@@ -282,7 +282,7 @@ def pickled(fit, back) -> tuple:
     problem, run = fit.problem, fit.run
     data = {name: np.asarray(one) if isinstance(one, jax.Array) else one for name, one in problem.data.items()}
     factory = run.method.factory if run and _own(run.method.factory) else None
-    own = dict(run.solver.own) if run else {}
+    own = dict(run.settings.own) if run else {}
     guide = problem.guide.source if problem.guide.amortised else None
     try:
         functions = cloudpickle.dumps((problem.model, guide, factory, own))
@@ -347,8 +347,8 @@ def _content(fit) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     if run is not None and run.stops:
         about["run"] = {
             "estimator": run.method.estimator, "options": run.method.options, "num_steps": run.num_steps,
-            "own_estimator": _own(run.method.factory), "own_objects": sorted(run.solver.own),
-            "solver": descent(run.solver), "seed": run.seed, "name": run.name,
+            "own_estimator": _own(run.method.factory), "own_objects": sorted(run.settings.own),
+            "solver": descent(run.settings), "seed": run.seed, "name": run.name,
             "khat_samples": run.khat_samples, "epochs": list(run.epochs), "ended": run.ended,
             "stops": list(run.stops),
         }  # fmt: skip
@@ -504,15 +504,15 @@ def _check_data(where, head: Header, model, data) -> None:
             )
 
 
-def _run(where, saved, arrays, reached, problem, estimator, own) -> Run | None:
+def _run(where, saved, arrays, reached, problem, estimator, own) -> FitRun | None:
     """Settings and state; None if an object is missing that they need."""
     _check_own(where, saved, estimator, own)
     if (saved.own_estimator and estimator is None) or any(name not in own for name in saved.own_objects):
         return None
     method = Method(estimator if saved.own_estimator else saved.estimator, saved.options)
-    solver = saved.solver.settings({name: own[name] for name in saved.own_objects})
+    settings = saved.solver.settings({name: own[name] for name in saved.own_objects})
     try:
-        engine = _engine(problem, method, solver, saved)
+        engine = _engine(problem, method, settings, saved)
         kept, like = {}, problem.backend.form(engine.init)
     except Exception as error:  # an estimator may raise anything for options that it did not expect
         raise UserError(f"{where}: estimator {method.estimator!r} cannot be made: {one_line(error)}") from error
@@ -525,8 +525,8 @@ def _run(where, saved, arrays, reached, problem, estimator, own) -> Run | None:
                 "version of lowvar or optax: load it with that one and keep fit.params, from which init= starts"
             )
         kept[epoch] = problem.backend.rebuilt(leaves, like)
-    return Run(
-        method, solver, saved.num_steps, saved.seed, saved.name, saved.khat_samples, saved.epochs, kept,
+    return FitRun(
+        method, settings, saved.num_steps, saved.seed, saved.name, saved.khat_samples, saved.epochs, kept,
         saved.stops, reached, saved.ended,
     )  # fmt: skip
 
@@ -544,10 +544,10 @@ def _check_own(where, saved, estimator, own) -> None:
             raise UserError(f"{where}: {given[name]}: the fit was not given one; leave it out")
 
 
-def _engine(problem, method, solver, saved):
+def _engine(problem, method, settings, saved):
     """The engine of the run."""
-    if solver.batch_size > problem.N:
-        raise UserError(f"batches of {solver.batch_size} out of {problem.N} rows")
+    if settings.batch_size > problem.N:
+        raise UserError(f"batches of {settings.batch_size} out of {problem.N} rows")
     return engines.build(
-        problem, method, solver, seed=saved.seed, name=saved.name, starts=starts(problem), num_steps=saved.num_steps,
+        problem, method, settings, seed=saved.seed, name=saved.name, starts=starts(problem), num_steps=saved.num_steps,
     )  # fmt: skip

@@ -181,10 +181,10 @@ def batch_of(problem) -> int:
     return min(problem.subsample_size or BATCH, problem.N)
 
 
-def default_estimator(problem, solver, num_steps: int) -> str:
+def default_estimator(problem, settings, num_steps: int) -> str:
     """The estimator of a fit that names none: the guide's, or ``naive`` for less than two passes over the data."""
     default = problem.guide.estimator
-    few = num_steps * solver.batch_size < _EPOCHS_OF_MEMORY * problem.N
+    few = num_steps * settings.batch_size < _EPOCHS_OF_MEMORY * problem.N
     return "naive" if few and default == DEFAULT else default
 
 
@@ -355,7 +355,7 @@ def check_by_row(own, problem) -> None:
         )
 
 
-def solver_of(
+def settings_of(
     problem, *, optimizer, step_size, num_steps, batch_size, num_particles, elbo_samples, schedule=None, noise="iid",
     average=None, where="fit",
 ):  # fmt: skip

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lowvar.errors import UserError
-from lowvar.vi.guides.gaussian import Gaussian, MeanField, initial_params
+from lowvar.vi.guides.gaussian import MeanField, initial_params
+from lowvar.vi.guides.interface import Guide
 
 if TYPE_CHECKING:
     from lowvar.core.backend import Backend
@@ -57,7 +58,7 @@ class VariationalProblem:
         spread: standard deviations, ``(dim,)``, of a random initial ``mu`` for the start ``"origin"``. Without it,
             ``mu = 0``, which is a stationary point of some models.
         noiseless: mask of the entries of ``z`` that are parameters of the model, ``(dim,)`` booleans, without prior
-            or noise, see ``Gaussian``.
+            or noise, see ``Guide``.
         family: ``problem -> guide``, see ``guides.gaussian.family``; the mean-field guide if not given.
         subsample_size: the default batch size, if the model has one, as by its data plate; else None.
     """
@@ -76,12 +77,12 @@ class VariationalProblem:
     held_out: HeldOut | None = None
     spread: np.ndarray | None = None
     noiseless: np.ndarray | None = None
-    family: Callable[[Any], Gaussian] | None = None
+    family: Callable[[Any], Guide] | None = None
     subsample_size: int | None = None
     most_rows = 1024  # data rows in a chunk of a full pass, at most
 
     @cached_property
-    def guide(self) -> Gaussian:
+    def guide(self) -> Guide:
         """The variational family."""
         return self.family(self) if self.family else MeanField(self.dim, self.backend, self.noiseless)
 
@@ -238,7 +239,7 @@ class VariationalProblem:
     # grad_mu f~(w; n, eps) = grad k_n(mu) + hess k_n(mu) (z - mu), whose mean over eps is grad k_n(mu)
 
     def point(self, params):
-        """The part of ``w`` needed for ``grad f~(w; n, eps)``, see ``Gaussian.point``."""
+        """The part of ``w`` needed for ``grad f~(w; n, eps)``, see ``Guide.point``."""
         return self.guide.point(params)
 
     def first_order(self, params, eps, mean):

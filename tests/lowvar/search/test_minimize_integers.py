@@ -70,7 +70,7 @@ def test_cells_end_where_the_rounded_point_changes():
     box = Box((low, high), 6, 1.0, np.ones(6, bool))
 
     def whole(z):
-        return np.clip(np.rint(box.inside(z)), *box.inner)
+        return np.clip(np.rint(box.transform(z)), *box.inner)
 
     for z in np.random.default_rng(0).uniform(-12, 12, (100, 6)):
         ends = box.cell(z)

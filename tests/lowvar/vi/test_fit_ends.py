@@ -10,7 +10,7 @@ import pytest
 from short_fits import assert_equal, fitted
 
 from lowvar.errors import UserError
-from lowvar.vi.run.watched import Plateau
+from lowvar.vi.run.fit_run import Plateau
 
 pytestmark = pytest.mark.filterwarnings("ignore:regression. the fit has not converged")
 

@@ -123,7 +123,7 @@ def test_kinds_of_models_and_data(kind, usual):
 def test_the_batch_size_of_the_plate_is_the_default(usual):
     fit = fitted(data=DATA | {"batch_size": 10}, batch_size=None, estimator="naive")
     np.testing.assert_array_equal(fit.params["w_auto_loc"], usual)
-    assert fit.run.solver.batch_size == 10
+    assert fit.run.settings.batch_size == 10
 
 
 def test_tensors_of_torch(usual):

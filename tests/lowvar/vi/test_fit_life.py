@@ -144,9 +144,9 @@ def test_a_schedule_that_ends_before_the_steps_is_told():
 def test_a_resumed_cosine_is_stretched_to_the_new_end():
     """The step size has fallen to 0 at the end of the first fit, and rises again for the further steps."""
     first = fitted(schedule={"kind": "cosine", "beta": 0.5, "r": 64}, num_steps=64)
-    assert first.run.solver.schedule.eta(64) == 0.0
+    assert first.run.settings.schedule.eta(64) == 0.0
     longer = first.resume(64, khat_samples=0, progress=False)
-    assert (longer.run.solver.schedule.r, longer.run.num_steps) == (128, 128)
+    assert (longer.run.settings.schedule.r, longer.run.num_steps) == (128, 128)
     moved = longer.params["w_auto_loc"] - first.params["w_auto_loc"]
     assert np.abs(moved).max() > 0.05  # 64 steps of 0.01, half of them falling, could move by 0.48
 

@@ -181,7 +181,7 @@ def test_a_large_khat_names_first_what_is_right():
 @pytest.mark.long
 def test_where_iterates_are_averaged(data):
     def averaged(**settings):
-        return lowvar.fit(linear, data, num_steps=20, khat_samples=0, **SETTINGS | settings).run.solver.average
+        return lowvar.fit(linear, data, num_steps=20, khat_samples=0, **SETTINGS | settings).run.settings.average
 
     assert averaged()
     for own in ({"optimizer": optax.adam(0.01)}, {"schedule": {"kind": "cosine", "beta": 0.5, "r": 20}}):

@@ -23,7 +23,7 @@ from lowvar.vi.estimators import GRADIENT
 from lowvar.vi.guides.gaussian import MeanField
 from lowvar.vi.judgement import gain
 from lowvar.vi.numpyro.model import from_numpyro
-from lowvar.vi.settings import check_by_row, check_transformation, solver_of
+from lowvar.vi.settings import check_by_row, check_transformation, settings_of
 
 LOCAL = "naive", "stl", "cv", "joint_svrg", "joint_adaptive"
 
@@ -174,7 +174,7 @@ def test_transformations_that_mix_rows_are_refused(transformation):
     settings = {"optimizer": transformation, "step_size": None, "num_steps": 4, "num_particles": 1, "elbo_samples": 16}
     with pytest.raises(UserError, match="give 'adam', or batch_size=5"):
         check_by_row(transformation, problem_of())
-    assert solver_of(problem_of(), batch_size=5, **settings).own["transformation"] is transformation
+    assert settings_of(problem_of(), batch_size=5, **settings).own["transformation"] is transformation
 
 
 def test_other_transformations_are_taken_and_the_user_is_told_that_rows_stand_still_between_their_visits(rng):

@@ -52,7 +52,7 @@ def problem(mapped):
 
 def by_hand(kind, fit):
     """The parameters of a fit with all rows in memory, whose batches are those of the files."""
-    solver, run = fit.run.solver, fit.run
+    solver, run = fit.run.settings, fit.run
     whole = problem_of(regression, DATA)
     steps, numbers = -(-N // SIZE), {"row": np.arange(N)}
     source = in_files.Mapped(DATA)

@@ -89,7 +89,7 @@ def test_what_is_counted_is_what_the_function_was_asked(experiment, method):
     if method == "pycma":
         starts = search.DrivenEngine(problem, made._make, settings)
     else:
-        starts = search.HostedEngine(problem, made.solver, settings, made.keys, made.starts, 0.5)
+        starts = search.HostedEngine(problem, made.searches, settings)
     result = loop.complete(starts)
     in_generations = sum(n for n in asked if n > 1)
     assert set(asked) == {1, made.evaluations}
@@ -132,8 +132,7 @@ def test_a_search_on_a_host_function_is_the_compiled_one(experiment, method, bac
     host = replace(
         one, backend=None, values=lambda x: compiled.backend.to_numpy(one.values(compiled.backend.asarray(x)))
     )
-    keys, starts, sigma0 = compiled.keys, compiled.starts, compiled.sigma0
-    hosted = search.HostedEngine(host, compiled.solver, compiled.settings, keys, starts, sigma0)
+    hosted = search.HostedEngine(host, compiled.searches, compiled.settings)
     assert (hosted.stops, hosted.evaluations) == (compiled.stops, compiled.evaluations)
     found, expected = (one.params(one.advance(one.init(), 0, 64), {}) for one in (hosted, compiled))
     assert set(found) == set(expected)
@@ -156,7 +155,7 @@ def test_repetitions_may_have_functions_of_their_own_and_noise(experiment):
             noise=noise, repetition=on,
         )  # fmt: skip
 
-    hosted = search.HostedEngine(on(0), made.solver, made.settings, made.keys, made.starts, 0.5)
+    hosted = search.HostedEngine(on(0), made.searches, made.settings)
     state = hosted.advance(hosted.init(), 0, 40)
     again = hosted.unflatten(hosted.flatten(state))
     assert sorted(set(seen)) == [made.evaluations * t for t in range(40)]

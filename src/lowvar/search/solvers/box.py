@@ -11,12 +11,12 @@ _MARGIN = 0.1  # maximum margin of the map at a bound, relative to the width of 
 
 
 class Box:
-    """``low <= x <= high``, each bound a number or infinite, and ``inside: R^d -> box``.
+    """``low <= x <= high``, each bound a number or infinite, and ``transform: R^d -> box``.
 
     Around a bound, ``z`` from ``low - a`` to ``low + a`` is mapped to ``low + (z - low + a)^2 / 4 a``, which has the
     slope 0 at the bound and 1 where it becomes the identity; ``z`` farther out is mirrored, between two bounds
-    periodically. So a finite ``z`` reaches the bound itself, ``f(inside(z))`` is continuous there, and a minimum on the
-    boundary is a smooth minimum of it. The margin ``a`` is ``sigma0``, but at most a tenth of the width.
+    periodically. So a finite ``z`` reaches the bound itself, ``f(transform(z))`` is continuous there, and a minimum on
+    the boundary is a smooth minimum of it. The margin ``a`` is ``sigma0``, but at most a tenth of the width.
 
     A search that starts midway between two mirror images would stay there. So coordinates are rescaled where ``sigma0``
     exceeds a third of the width, to that third; and a start closer to a bound than ``sigma0`` is moved inside by that
@@ -41,7 +41,7 @@ class Box:
         Hansen, ``BoundTransform`` of pycma, doi:10.5281/zenodo.2559634, for the shape of the map.
 
     >>> box = Box((0, None), 2, 0.5)
-    >>> box.inside(np.array([[3.0, 0.0], [-0.5, -9.0]]))
+    >>> box.transform(np.array([[3.0, 0.0], [-0.5, -9.0]]))
     array([[3.   , 0.125],
            [0.   , 8.   ]])
     """
@@ -82,7 +82,7 @@ class Box:
         self._scale = self._step / sigma0
         self._margin = np.where(whole, 0.0, np.minimum(_MARGIN * width, sigma0))
 
-    def inside(self, z: np.ndarray) -> np.ndarray:
+    def transform(self, z: np.ndarray) -> np.ndarray:
         """The points of the box at ``z (n, dim)`` or ``(dim,)``."""
         z, low, high, a = z * self._scale, self.low, self.high, self._margin
         below, above = np.isfinite(low), np.isfinite(high)
@@ -98,7 +98,7 @@ class Box:
             x = np.where(above & (x > high - a), high - (high + a - x) ** 2 / (4 * a), x)
         return np.clip(x, low, high)
 
-    def outside(self, x: np.ndarray) -> np.ndarray:
+    def unconstrained_start(self, x: np.ndarray) -> np.ndarray:
         """A ``z (dim,)`` that maps to ``x (dim,)``, or to a point farther inside, as a start.
 
         Raises:
@@ -115,8 +115,8 @@ class Box:
         x = np.clip(x, self.low + self._step, self.high - self._step)  # there the map is the identity
         return x / self._scale
 
-    def before(self, x: np.ndarray) -> np.ndarray:
-        """The ``z (dim,)`` nearest to the middle of the box with ``inside(z) = x``, for ``x (dim,)`` in the box."""
+    def inverse(self, x: np.ndarray) -> np.ndarray:
+        """The ``z (dim,)`` nearest to the middle of the box with ``transform(z) = x``, for ``x (dim,)`` in the box."""
         low, high, a = self.low, self.high, self._margin
         with np.errstate(invalid="ignore"):  # of infinite bounds
             z = np.where(x < low + a, low - a + 2 * np.sqrt(a * np.maximum(x - low, 0.0)), x)
@@ -124,7 +124,7 @@ class Box:
         return z / self._scale
 
     def cell(self, z: np.ndarray) -> np.ndarray:
-        """Distances of ``z (dim,)`` below and above to where the rounded ``inside(z)`` changes, ``(2, dim)``.
+        """Distances of ``z (dim,)`` below and above to where the rounded ``transform(z)`` changes, ``(2, dim)``.
 
         Infinite where it never does, for bounds with one whole number between them.
         """

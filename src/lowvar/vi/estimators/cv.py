@@ -10,7 +10,7 @@ def cv(problem, batches=None) -> Estimator:
     ``mu`` part: ``grad_mu f~(w; n, eps) = grad k_n(mu) + hess k_n(mu) (sigma eps)``, whose mean over ``eps`` is
     ``grad k_n(mu)``. The two gradients at ``mu`` cancel, so the only cost is one Hessian-vector product. It
     removes Monte Carlo noise only: its variance is never below that of subsampling, ``V_n``. With guides other than
-    mean-field, the first-order expansion controls the scale parameters, at no cost, see ``Gaussian.first_order``.
+    mean-field, the first-order expansion controls the scale parameters, at no cost, see ``Guide.first_order``.
 
     References:
         Miller, Foti, D'Amour and Adams, "Reducing reparameterization gradient variance", 2017;

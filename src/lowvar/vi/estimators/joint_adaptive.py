@@ -15,7 +15,7 @@ def joint_adaptive(problem, batches=None, memory: int = 100) -> Estimator:
 
     Each has mean zero, so the estimate is unbiased for any coefficients. ``c_1`` removes subsampling noise, ``c_2``
     Monte Carlo noise; ``joint_svrg`` is ``a_1 = a_2 = 1, a_3 = 0`` with the sigma of the snapshot. With guides other
-    than mean-field, all scale parameters have two controls each, see ``Gaussian.controls``. Where the
+    than mean-field, all scale parameters have two controls each, see ``Guide.controls``. Where the
     objective is not convex, or a step is long, the Taylor expansion is poor and adds noise. Each coordinate has its
     own coefficient: the one of least variance, ``-E[(g - E g) c] / E[c^2]``, clipped to [0, 1]. It is estimated by
     exponential averages over earlier steps, so it is fixed given the past. The coefficients start at 0, the naive

@@ -7,7 +7,7 @@ from typing import Any
 from lowvar.errors import UserError
 from lowvar.vi.estimators.base import Estimator, variational
 from lowvar.vi.estimators.mlmc import mlmc
-from lowvar.vi.guides.gaussian import Gaussian
+from lowvar.vi.guides.interface import Guide
 from lowvar.vi.variational import VariationalProblem
 
 
@@ -90,7 +90,7 @@ class Box:
 class _Projected:
     """A guide whose points are projected; all else is the guide's."""
 
-    guide: Gaussian
+    guide: Guide
     onto: Any
 
     def __getattr__(self, name):
@@ -99,11 +99,11 @@ class _Projected:
         return getattr(self.guide, name)
 
     def transform(self, params, eps):
-        """See ``Gaussian``."""
+        """See ``Guide``."""
         return self.onto.project(self.guide.backend.xp, self.guide.transform(params, eps))
 
     def pull_back(self, params, eps, gradient):
-        """See ``Gaussian``."""
+        """See ``Guide``."""
         z = self.guide.transform(params, eps)
         return self.guide.pull_back(params, eps, self.onto.pull_back(self.guide.backend.xp, z, gradient))
 

@@ -124,7 +124,7 @@ def _check(problem, encoder, flat) -> None:
 
 def _of_all_rows(name: str) -> Any:
     def method(self, params, *eps):
-        """See ``Gaussian``, for all rows."""
+        """See ``Guide``, for all rows."""
         return getattr(MeanField(self.dim, self.backend, self.noiseless), name)(self.mean_field(params), *eps)
 
     return method
@@ -162,7 +162,7 @@ class AmortisedGuide(Gaussian):
 
     @property
     def blocks(self) -> dict[str, int]:
-        """See ``Gaussian``."""
+        """See ``Guide``."""
         D = len(self.rows.shared)
         return {"mu": D, "log_sigma": D, BLOCK: len(self.first)}
 
@@ -181,7 +181,7 @@ class AmortisedGuide(Gaussian):
         return {block: jnp.zeros_like(one).at[at].set(one) for block, one in self.of_batch(params, index).items()}
 
     def start(self, mu, log_sigma, key=None) -> dict[str, np.ndarray]:
-        """See ``Gaussian``; of ``mu`` and ``log_sigma``, the shared coordinates."""
+        """See ``Guide``; of ``mu`` and ``log_sigma``, the shared coordinates."""
         shared = {"mu": np.asarray(mu)[self.rows.shared], "log_sigma": np.asarray(log_sigma)[self.rows.shared]}
         return {**shared, BLOCK: self.first}
 

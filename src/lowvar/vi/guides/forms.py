@@ -23,7 +23,8 @@ import numpy as np
 
 from lowvar.core.keys import numpy_generator
 from lowvar.errors import UserError, unknown_name
-from lowvar.vi.guides.gaussian import Gaussian, LowRank, Triangular, is_amortised
+from lowvar.vi.guides.gaussian import LowRank, Triangular, is_amortised
+from lowvar.vi.guides.interface import Guide
 
 BLOCK = "amortised"  # of an encoder's parameters
 JOINT = LOC, TRIL, FACTOR, SCALE = "auto_loc", "auto_scale_tril", "auto_cov_factor", "auto_scale"
@@ -45,7 +46,7 @@ class Form(NamedTuple):
     read: Callable[[Any, Mapping[str, Any]], dict[str, Any]]
 
 
-def form_of(guide: Gaussian) -> Form:
+def form_of(guide: Guide) -> Form:
     """The form of a guide."""
     return _FORMS[guide.autoguide]
 
@@ -59,15 +60,15 @@ def autoguide(problem):
 
     kind = getattr(theirs, problem.guide.autoguide)
 
-    class Guide(kind):
+    class OfRows(kind):
         def __call__(self, *args, **data):
             if made:
                 _check_rows(problem, args, data)
             return super().__call__(*args, **data)
 
-    Guide.__name__ = Guide.__qualname__ = kind.__name__
+    OfRows.__name__ = OfRows.__qualname__ = kind.__name__
     made: list[Any] = []
-    guide = (Guide if problem.densities else kind)(problem.model, **form_of(problem.guide).options(problem.guide))
+    guide = (OfRows if problem.densities else kind)(problem.model, **form_of(problem.guide).options(problem.guide))
     # sets up the guide, which can then be used without the data; under jit, its sites would be in alphabetical order
     with RUNNING, jax.ensure_compile_time_eval(), handlers.block(), handlers.seed(rng_seed=0):
         guide(**problem.data)

@@ -1,6 +1,6 @@
 """Gaussian guides ``q(z)``: mean field, low rank, full rank and block diagonal, and the registry of guides.
 
-Every guide moves base noise ``eps ~ N(0, I)`` to ``z = mu + sigma o u`` with directions ``u`` that are linear in
+A Gaussian guide moves base noise ``eps ~ N(0, I)`` to ``z = mu + sigma o u`` with directions ``u`` that are linear in
 ``eps``: ``u = eps`` for the mean-field guide, ``u = (I + U) eps`` with ``U`` strictly lower triangular
 (``Triangular``), ``u = eps_d + W eps_r`` (``LowRank``). As the rows of the factor are in units of
 ``sigma``, its entries have no unit, and one step size suits them whatever the scale of ``z``.
@@ -33,16 +33,16 @@ import numpy as np
 
 from lowvar.errors import UserError, whole
 from lowvar.registry import Registry
+from lowvar.vi.guides.interface import Guide
 
 NO_NOISE = -40.0  # log sigma of a point estimate: in every precision, sigma is positive and below rounding
 
 
 @dataclass(frozen=True)
 class Gaussian:
-    """A Gaussian over R^dim; subclasses define ``u``, and the parameters that it depends on.
+    """A Gaussian over R^dim, a ``Guide``; subclasses define ``u``, and the parameters that it depends on.
 
-    Parameters are a dict of vectors: ``mu (dim,)``, ``log_sigma (dim,)`` and the blocks of ``shape``. Estimators read
-    them through the methods below only.
+    Parameters are ``mu (dim,)``, ``log_sigma (dim,)`` and the blocks of ``shape``.
 
     Attributes:
         dim: dimension of ``z``.
@@ -55,21 +55,20 @@ class Gaussian:
     backend: "Backend"
     noiseless: Any = None
 
-    # --- what a guide defines -----------------------------------------------------------------------------------------
+    # --- a subclass defines ``u`` -------------------------------------------------------------------------------------
 
     name = ""
-    autoguide = "AutoMultivariateNormal"  # how NumPyro writes it: the class in ``numpyro.infer.autoguide``
-    amortised = False  # whether rows have a function of their data in place of parameters, of which memories consist
-    estimator = "joint_adaptive"  # the default
-    factorised = False  # whether coordinates are independent, as closed forms of the catalogue's models assume
-    # words for messages: what it is, which posteriors it is too narrow or wrong for, and a better one
+    autoguide = "AutoMultivariateNormal"
+    amortised = False
+    estimator = "joint_adaptive"
+    factorised = False
     about = "a Gaussian"
     misses = ("skewed", "skewed or heavy-tailed")
     wider = ""
 
     @property
     def noise_dim(self) -> int:
-        """Dimension of ``eps``."""
+        """See ``Guide``."""
         return self.dim
 
     @property
@@ -94,87 +93,62 @@ class Gaussian:
         return self.backend.xp.ones_like(params["log_sigma"])
 
     def matrix(self, params) -> np.ndarray:
-        """``A`` with ``z = mu + A eps``, ``(dim, noise_dim)``, NumPy."""
+        """See ``Guide``."""
         of_unit = self.backend.vmap(lambda eps: self._noisy(self.step(self.point(params), eps)))
         units = np.eye(self.noise_dim, dtype=self.backend.to_numpy(params["mu"]).dtype)
         return self.backend.to_numpy(of_unit(self.backend.asarray(units))).T
 
     def part(self, block: str, where: slice) -> slice:
-        """The entries of a block that belong to the coordinates ``where`` of ``z``."""
+        """See ``Guide``."""
         return where
 
     def start(self, mu, log_sigma, key=None) -> dict[str, np.ndarray]:
-        """Starting parameters as NumPy arrays, with those means and standard deviations.
-
-        Args:
-            mu: means, ``(dim,)``.
-            log_sigma: ``(dim,)``.
-            key: a JAX key, for guides whose start is random.
-        """
+        """See ``Guide``."""
         return {"mu": np.asarray(mu), "log_sigma": np.asarray(log_sigma)}
 
-    # --- what follows from it -----------------------------------------------------------------------------------------
+    # --- the rest of ``Guide`` follows from it ------------------------------------------------------------------------
 
     @property
     def blocks(self) -> dict[str, int]:
-        """The parameter blocks and their lengths, in the order in which gradients are laid out."""
+        """See ``Guide``."""
         return {"mu": self.dim, "log_sigma": self.dim, **self.shape}
 
     @property
     def controlled(self) -> dict[str, int]:
-        """The blocks that ``controls`` gives, with the number of controls of each."""
+        """See ``Guide``."""
         return {block: 2 for block in self.blocks if block != "mu"}
 
     def point(self, params):
-        """The part of the parameters that ``step`` needs, and ``mu``."""
+        """See ``Guide``: ``mu``, ``sigma`` and the blocks of ``shape``."""
         shape = {block: params[block] for block in self.shape}
         return {"mu": params["mu"], "sigma": self.backend.xp.exp(params["log_sigma"]), **shape}
 
     def step(self, point, eps):
-        """``z - mu = sigma o u``, ``(dim,)``, which is linear in ``eps``."""
+        """See ``Guide``: ``sigma o u``."""
         return point["sigma"] * self.directions(point, eps)
 
     def steps(self, points, eps):
-        """``step`` at several points for one ``eps``, ``(B, dim)``."""
+        """See ``Guide``."""
         return self.backend.vmap(self.step, (0, None))(points, eps)
 
     def transform(self, params, eps):
-        """``z``, for one ``eps (noise_dim,)``."""
+        """See ``Guide``."""
         return params["mu"] + self._noisy(self.step(self.point(params), eps))
 
     def pull_back(self, params, eps, gradient):
-        """The gradient in the parameters from that in ``z``, ``(dim,)``, at ``z = transform(params, eps)``."""
+        """See ``Guide``."""
         scaled = gradient * self.backend.xp.exp(params["log_sigma"])
         along = scaled * self.directions(params, eps)
         shape = self.shape_gradient(params, eps, scaled)
         return {"mu": gradient, "log_sigma": self._noisy(along), **shape}
 
     def first_order(self, params, eps, gradient):
-        """The scale parameters' gradient with the energy replaced by its first-order expansion at ``mu``; mean zero.
-
-        Args:
-            params: the parameters.
-            eps: particles, ``(S, noise_dim)``, over which it is averaged.
-            gradient: the energy's gradient at ``mu``, or any fixed vector, ``(dim,)``.
-
-        Returns:
-            The blocks that are controlled. For the mean-field guide none: the published control variates leave
-            ``log_sigma`` alone.
-        """
+        """See ``Guide``; none for the mean-field guide: the published control variates leave ``log_sigma`` alone."""
         linear = self.pull_back(params, self.backend.xp.mean(eps, axis=0), gradient)
         return {block: value for block, value in linear.items() if block != "mu"}
 
     def controls(self, params, eps, gradient):
-        """Control variates of mean zero for the scale parameters, whose coefficients an estimator chooses.
-
-        Args:
-            params: as for ``first_order``.
-            eps: as for ``first_order``.
-            gradient: as for ``first_order``.
-
-        Returns:
-            ``{block: [first order, second order with the guide's precision in place of the Hessian]}``.
-        """
+        """See ``Guide``: of first order, and of second order with the guide's precision in place of the Hessian."""
         vmap, mean = self.backend.vmap, self.backend.xp.mean
 
         def of_point(eps):
@@ -185,25 +159,25 @@ class Gaussian:
         return {block: [first[block], second[block] - entropy[block]] for block in first}
 
     def scale(self, params):
-        """The standard deviations of ``z``, ``(dim,)``; those of point estimates are below rounding."""
+        """See ``Guide``."""
         return self.backend.xp.exp(params["log_sigma"]) * self.widths(params)
 
     def path_score(self, params, eps):
-        """``grad_z log q(z)`` at ``z = transform(params, eps)``, ``(dim,)``."""
+        """See ``Guide``."""
         return self._noisy(-self.whitened(params, eps) / self.backend.xp.exp(params["log_sigma"]))
 
     def entropy(self, params):
-        """The entropy of ``q``, in nats."""
+        """See ``Guide``; where ``u`` is a linear map of ``eps`` with determinant one, as is ``log_density``."""
         return self.backend.xp.sum(self._noisy(params["log_sigma"])) + 0.5 * self._count * (1 + np.log(2 * np.pi))
 
     def entropy_gradient(self, params):
-        """The gradient of ``entropy``: zero for ``mu``, one for ``log sigma``."""
+        """See ``Guide``: zero for ``mu``, one for ``log sigma``."""
         xp = self.backend.xp
         ones = self._noisy(xp.ones_like(params["log_sigma"]))
         return {block: ones if block == "log_sigma" else xp.zeros_like(params[block]) for block in self.blocks}
 
     def log_density(self, params, eps):
-        """``log q(z)`` at ``z = transform(params, eps)``, nats, over the coordinates with noise."""
+        """See ``Guide``."""
         xp = self.backend.xp
         return -xp.sum(self._noisy(params["log_sigma"] + 0.5 * eps**2 + 0.5 * np.log(2 * np.pi)))
 
@@ -232,11 +206,11 @@ class MeanField(Gaussian):
 
     @property
     def controlled(self) -> dict[str, int]:
-        """See ``Gaussian``."""
+        """See ``Guide``."""
         return {"log_sigma": 1}
 
     def first_order(self, params, eps, gradient):
-        """See ``Gaussian``."""
+        """See ``Guide``."""
         return {}
 
     def scale(self, params):
@@ -244,12 +218,12 @@ class MeanField(Gaussian):
         return self.backend.xp.exp(params["log_sigma"])
 
     def controls(self, params, eps, gradient):
-        """See ``Gaussian``; the first-order one alone."""
+        """See ``Guide``; the first-order one alone."""
         return {"log_sigma": [gradient * self.step(self.point(params), self.backend.xp.mean(eps, axis=0))]}
 
 
 def initial_params(kind: str, dim: int, key) -> dict[str, Any]:
-    """Starting means and scales as NumPy arrays, ``{"mu": (dim,), "log_sigma": (dim,)}``, see ``Gaussian.start``.
+    """Starting means and scales as NumPy arrays, ``{"mu": (dim,), "log_sigma": (dim,)}``, see ``Guide.start``.
 
     Args:
         kind: ``"standard"`` draws every parameter from N(0, 1), as the joint control variate's paper does;
@@ -293,12 +267,12 @@ class LowRank(Gaussian):
 
     @property
     def noise_dim(self) -> int:
-        """See ``Gaussian``."""
+        """See ``Guide``."""
         return self.dim + self.rank
 
     @property
     def shape(self) -> dict[str, int]:
-        """See ``Gaussian``."""
+        """See ``Guide``."""
         return {"factor": self.dim * self.rank}
 
     def directions(self, params, eps):
@@ -316,23 +290,23 @@ class LowRank(Gaussian):
         return u - W @ (self._inner(W) @ (u @ W))
 
     def widths(self, params):
-        """See ``Gaussian``."""
+        """See ``Guide``."""
         W = self._factor(params)
         return self.backend.xp.sqrt(1 + self.backend.xp.sum(W * W, axis=1))
 
     def entropy(self, params):
-        """See ``Gaussian``: with ``log det (I + W'W) / 2``."""
+        """See ``Guide``: with ``log det (I + W'W) / 2``."""
         W = self._factor(params)
         return super().entropy(params) + 0.5 * self.backend.xp.linalg.slogdet(self._gram(W))[1]
 
     def entropy_gradient(self, params):
-        """See ``Gaussian``: ``W (I + W'W)^-1`` for ``W``."""
+        """See ``Guide``: ``W (I + W'W)^-1`` for ``W``."""
         W = self._factor(params)
         factor = self.backend.xp.reshape(W @ self._inner(W), (-1,))
         return {**super().entropy_gradient(params), "factor": factor}
 
     def log_density(self, params, eps):
-        """See ``Gaussian``."""
+        """See ``Guide``."""
         xp, W = self.backend.xp, self._factor(params)
         u = self._noisy(self.directions(params, eps))
         each = self._noisy(params["log_sigma"] + 0.5 * np.log(2 * np.pi))
@@ -340,11 +314,11 @@ class LowRank(Gaussian):
         return -xp.sum(each) - 0.5 * square - 0.5 * xp.linalg.slogdet(self._gram(W))[1]
 
     def part(self, block: str, where: slice) -> slice:
-        """See ``Gaussian``; of ``factor``, the rows of those coordinates."""
+        """See ``Guide``; of ``factor``, the rows of those coordinates."""
         return slice(where.start * self.rank, where.stop * self.rank) if block == "factor" else where
 
     def start(self, mu, log_sigma, key=None) -> dict[str, np.ndarray]:
-        """See ``Gaussian``; with a small random ``W``."""
+        """See ``Guide``; with a small random ``W``."""
         import jax
 
         key = jax.random.key(0) if key is None else jax.random.fold_in(key, 1)
@@ -371,7 +345,7 @@ def low_rank(dim, backend, noiseless, sites, rank: int | None = None) -> LowRank
     Args:
         dim: dimension of ``z``.
         backend: the array library.
-        noiseless: see ``Gaussian``.
+        noiseless: see ``Guide``.
         sites: the latent sites; not used.
         rank: of the second part; the rounded square root of ``dim`` if not given.
 
@@ -403,28 +377,28 @@ class Triangular(Gaussian):
 
     @property
     def about(self) -> str:
-        """See ``Gaussian``."""
+        """See ``Guide``."""
         return "a full-rank" if self.name == "full_rank" else "a block-diagonal"
 
     @property
     def misses(self) -> tuple[str, str]:
-        """See ``Gaussian``."""
+        """See ``Guide``."""
         across = "" if self.name == "full_rank" else "correlated across sites, "
         return f"{across}skewed", f"{across}skewed or heavy-tailed"
 
     @property
     def wider(self) -> str:
-        """See ``Gaussian``."""
+        """See ``Guide``."""
         return "" if self.name == "full_rank" else "fit with guide='full_rank', "
 
     @property
     def name(self) -> str:
-        """See ``Gaussian``."""
+        """See ``Guide``."""
         return "full_rank" if len(self.parts) == 1 else "block_diagonal"
 
     @property
     def shape(self) -> dict[str, int]:
-        """See ``Gaussian``."""
+        """See ``Guide``."""
         return {"lower": sum((part.stop - part.start) ** 2 for part in self.parts)}
 
     def directions(self, params, eps):
@@ -450,13 +424,13 @@ class Triangular(Gaussian):
         return out[0] if len(out) == 1 else xp.concat(out)
 
     def widths(self, params):
-        """See ``Gaussian``."""
+        """See ``Guide``."""
         xp = self.backend.xp
         widths = [xp.sqrt(1 + xp.sum(U * U, axis=1)) for _, U in self._factors(params)]
         return widths[0] if len(widths) == 1 else xp.concat(widths)
 
     def part(self, block: str, where: slice) -> slice:
-        """See ``Gaussian``; of ``lower``, the rows of those coordinates."""
+        """See ``Guide``; of ``lower``, the rows of those coordinates."""
         if block != "lower":
             return where
         offset, ends = 0, []
@@ -469,7 +443,7 @@ class Triangular(Gaussian):
         return slice(min(ends), max(ends))
 
     def start(self, mu, log_sigma, key=None) -> dict[str, np.ndarray]:
-        """See ``Gaussian``: independent coordinates."""
+        """See ``Guide``: independent coordinates."""
         return {**super().start(mu, log_sigma), "lower": np.zeros(self.shape["lower"])}
 
     def from_factor(self, mu, factor) -> dict[str, np.ndarray]:
@@ -518,7 +492,7 @@ if TYPE_CHECKING:
     from lowvar.core.backend import Backend
     from lowvar.vi.guides.amortised import Amortised
 
-# factories (dim, backend, noiseless, sites, **options) -> Gaussian
+# factories (dim, backend, noiseless, sites, **options) -> Guide
 GUIDES = Registry(
     "guide",
     {
@@ -537,7 +511,7 @@ def mean_field(dim, backend, noiseless, sites) -> MeanField:
     return MeanField(dim, backend, noiseless)
 
 
-def family(guide: "str | Amortised | Callable[..., Gaussian] | Mapping[str, Any]") -> Callable[[Any], Gaussian]:
+def family(guide: "str | Amortised | Callable[..., Guide] | Mapping[str, Any]") -> Callable[[Any], Guide]:
     """``problem -> its guide``, see ``VariationalProblem.family``.
 
     Args:

@@ -47,7 +47,7 @@ class VariationalEngine(Runs):
         problem: an objective.
         make_solver: ``(problem, sampler) -> (setting -> solver)``; a setting is a step size, or a dict with
             ``step_size`` and parameters of the schedule.
-        solver: the ``Settings``.
+        settings: the ``Settings``.
         keys: a JAX key for the noise of each repetition.
         starts: initial parameters, NumPy arrays ``{"mu": (repetitions, dim), ...}``.
         num_steps: updates of the single run of a fit, whose last epoch may be partial, and whose epochs all begin with
@@ -60,22 +60,22 @@ class VariationalEngine(Runs):
         UserError: the runs' tables exceed the memory.
     """
 
-    def __init__(self, problem, make_solver, solver, keys, starts, num_steps: int | None = None):
-        self.problem, self.solver, self.keys, self.starts = problem, solver, keys, starts
+    def __init__(self, problem, make_solver, settings, keys, starts, num_steps: int | None = None):
+        self.problem, self.settings, self.keys, self.starts = problem, settings, keys, starts
         self.backend = problem.backend
-        self.batches = BATCHES[solver.batches](problem.N, solver.batch_size)
+        self.batches = BATCHES[settings.batches](problem.N, settings.batch_size)
         self.steps = self.batches.steps
         self.num_steps, self.whole = num_steps, math.inf if num_steps is None else num_steps // self.steps
-        self._of_steps = of_batch(problem, solver.batch_size)
+        self._of_steps = of_batch(problem, settings.batch_size)
         self._make_solver = partial(make_solver, self._of_steps)
-        self.sampler = self.sampler_of(solver.particles)
+        self.sampler = self.sampler_of(settings.particles)
         self.at = self._make_solver(self.sampler)
         estimator = getattr(self.at(1.0), "estimator", None)
-        if estimator is None and solver.diagnostics is not None:
+        if estimator is None and settings.diagnostics is not None:
             raise UserError(f"{problem.name}: diagnostics need an estimator, and this solver has none")
         self._particles, self._review = (estimator.particles, estimator.review) if estimator else (None, 0)
-        self.stops = geometric(solver.epochs, solver.per_decade)
-        self.runs = len(solver.step_sizes) * solver.repetitions
+        self.stops = geometric(settings.epochs, settings.per_decade)
+        self.runs = len(settings.step_sizes) * settings.repetitions
         self._check_memory()
         self.parts = self._parts()
         self._made: list[Any] = []
@@ -85,18 +85,18 @@ class VariationalEngine(Runs):
     def sampler_of(self, particles: int):
         """A sampler of batches with ``particles`` particles."""
         return sampler(
-            self.batches, GAUSSIAN[self.solver.noise](particles), self._of_steps.noise_dim, self.problem.dtype
+            self.batches, GAUSSIAN[self.settings.noise](particles), self._of_steps.noise_dim, self.problem.dtype
         )
 
     def particles(self, epoch: int, part=None) -> int:
         """Number of particles of an epoch's steps, for a part of the state."""
         if self._particles is None:
-            return self.solver.particles
+            return self.settings.particles
         one = None
         if self._review and part is not None:
             one = self.backend.to_numpy(self.backend.tree_map(lambda leaf: leaf[0, 0], part.estimator))
         elif self._review:
-            return self.solver.particles
+            return self.settings.particles
         return self._even(self._particles(epoch, one))
 
     def _make_program(self, particles):
@@ -113,11 +113,11 @@ class VariationalEngine(Runs):
 
     def _even(self, particles):
         """``particles``, rounded up to an even number for antithetic noise."""
-        return particles + particles % 2 if self.solver.noise == "antithetic" else particles
+        return particles + particles % 2 if self.settings.noise == "antithetic" else particles
 
     def _parts(self):
         """The parts of the state: slices of step sizes and of repetitions."""
-        sizes, repetitions = len(self.solver.step_sizes), self.solver.repetitions
+        sizes, repetitions = len(self.settings.step_sizes), self.settings.repetitions
         if not self.sampler.wide and not self._review:
             return [(slice(0, sizes), slice(0, repetitions))]
         alone = self._review or self.at(1.0).table_bytes > _READ
@@ -140,10 +140,10 @@ class VariationalEngine(Runs):
         solver = self.at(1.0)
         return max(solver.table_bytes, self.backend.state_bytes(self.first(solver), start))
 
-    def _settings(self, sizes: slice):
+    def _mapped_settings(self, sizes: slice):
         """Settings of the runs, arrays over step sizes: arguments of the programs, which need no recompilation."""
-        step_sizes = np.asarray(self.solver.step_sizes[sizes], self.problem.dtype)
-        plan = self.solver.schedule
+        step_sizes = np.asarray(self.settings.step_sizes[sizes], self.problem.dtype)
+        plan = self.settings.schedule
         decay = {} if plan is None else {name: getattr(plan, name) for name in ("beta", "r")}
         decay = {name: np.full_like(step_sizes, value) for name, value in decay.items() if value is not None}
         return self.backend.tree_map(self.backend.asarray, {"step_size": step_sizes, **decay})
@@ -158,7 +158,9 @@ class VariationalEngine(Runs):
         compiled_init = self.backend.jit(init)
         starts = {k: np.asarray(v, self.problem.dtype) for k, v in self.starts.items()}
         return [
-            compiled_init(self._settings(sizes), {k: self.backend.asarray(v[repetitions]) for k, v in starts.items()})
+            compiled_init(
+                self._mapped_settings(sizes), {k: self.backend.asarray(v[repetitions]) for k, v in starts.items()}
+            )
             for sizes, repetitions in self.parts
         ]
 
@@ -179,11 +181,11 @@ class VariationalEngine(Runs):
         moved = []
         for part, (sizes, repetitions) in zip(state, self.parts, strict=True):
             program = self._program(self.particles(epoch, part))
-            moved.append(program.cut(part, self._settings(sizes), self.keys[repetitions], epoch, first, last))
+            moved.append(program.cut(part, self._mapped_settings(sizes), self.keys[repetitions], epoch, first, last))
         return moved
 
     def _advance_part(self, part, sizes, repetitions, first, count):
-        fixed = self._settings(sizes), self.keys[repetitions]
+        fixed = self._mapped_settings(sizes), self.keys[repetitions]
         if count == 0:
             for particles in self._sizes():
                 part = self._program(particles)(part, *fixed, first, 0)
@@ -202,10 +204,10 @@ class VariationalEngine(Runs):
     def _sizes(self) -> list[int]:
         """All numbers of particles that the runs may use."""
         if self._particles is None:
-            return [self.solver.particles]
+            return [self.settings.particles]
         if self._review:
             return sorted({self._even(particles) for particles in self.at(1.0).estimator.sizes})
-        return sorted({self.particles(epoch) for epoch in range(self.solver.epochs)}, reverse=True)
+        return sorted({self.particles(epoch) for epoch in range(self.settings.epochs)}, reverse=True)
 
     @cached_property
     def elbos(self) -> Callable[[Any], tuple[np.ndarray, ...]]:
@@ -215,11 +217,11 @@ class VariationalEngine(Runs):
         """
         problem, backend = self.problem, self.backend
         if self.num_steps is not None:
-            value = common_elbo(problem, self.solver.elbo_samples)
+            value = common_elbo(problem, self.settings.elbo_samples)
             return lambda params: tuple(
                 np.full((1, 1), one) for one in value(backend.tree_map(lambda leaf: leaf[0, 0], params))
             )
-        samples, key = (self.solver.elbo_samples, problem.noise_dim), named_key(0, "elbo", problem.name)
+        samples, key = (self.settings.elbo_samples, problem.noise_dim), named_key(0, "elbo", problem.name)
         test = getattr(problem, "held_out", None) is not None
         eps = None
         if problem.exact_elbo is None or test:
@@ -242,7 +244,9 @@ class VariationalEngine(Runs):
 
     def _together(self, parts):
         """Joins arrays of the parts, each ``(step sizes, repetitions, ...)``."""
-        joined = np.empty((len(self.solver.step_sizes), self.solver.repetitions, *parts[0].shape[2:]), parts[0].dtype)
+        joined = np.empty(
+            (len(self.settings.step_sizes), self.settings.repetitions, *parts[0].shape[2:]), parts[0].dtype
+        )
         for where, part in zip(self.parts, parts, strict=True):
             joined[where] = part
         return joined
@@ -260,7 +264,7 @@ class VariationalEngine(Runs):
             for name in ("particles", "taken"):
                 values[name] = self._together([self.backend.to_numpy(part.estimator[name]) for part in state])
             values["particles"] = self._even(values["particles"])
-        if self.solver.diagnostics is not None:
+        if self.settings.diagnostics is not None:
             parts = [
                 self.backend.to_numpy(self._measurer(self.particles(position, part))(part, self.keys[rows], position))
                 for part, (_, rows) in zip(state, self.parts, strict=True)
@@ -275,7 +279,7 @@ class VariationalEngine(Runs):
         values = measured["elbo"]
         epoch, step, repetition = (axis.ravel() for axis in np.indices(values.shape))
         epochs = np.asarray(stops)[epoch]
-        rows_per_epoch = self.problem.N if self.batches.covers else self.steps * self.solver.batch_size
+        rows_per_epoch = self.problem.N if self.batches.covers else self.steps * self.settings.batch_size
         particles, mean = self._particles_at(stops, measured)
         oracles = self.at(1.0).oracles_of_run(epochs, rows_per_epoch, mean.ravel())
         extra = {
@@ -285,7 +289,7 @@ class VariationalEngine(Runs):
         }
         return pd.DataFrame(
             {
-                "step_size": np.asarray(self.solver.step_sizes)[step],
+                "step_size": np.asarray(self.settings.step_sizes)[step],
                 "repetition": repetition,
                 "epoch": epochs,
                 "iteration": epochs * self.steps,
@@ -339,35 +343,35 @@ def start_params(problem, kind: str, seed: int, name: str, repetitions: int):
 
 
 def build(
-    problem, method, solver, *, seed: int, name: str, starts=None, num_steps: int | None = None
+    problem, method, settings, *, seed: int, name: str, starts=None, num_steps: int | None = None
 ) -> VariationalEngine:  # fmt: skip
     """The engine of a method on a problem.
 
     Args:
         problem: an objective.
         method: a ``Method``.
-        solver: the ``Settings``.
+        settings: the ``Settings``.
         seed: the experiment's.
         name: the problem's name, from which the keys of noise and starts derive.
-        starts: initial parameters, ``{"mu": (repetitions, dim), ...}``; by default the solver's ``initial``.
+        starts: initial parameters, ``{"mu": (repetitions, dim), ...}``; by default of the kind ``settings.initial``.
         num_steps: of the single run of a fit.
 
     Raises:
         UserError: no such estimator, or it does not take its options.
     """
-    method = with_pilot(method, problem, solver, seed, f"{name} pilot", starts)
-    keys = noise_keys(seed, name, solver.repetitions)
+    method = with_pilot(method, problem, settings, seed, f"{name} pilot", starts)
+    keys = noise_keys(seed, name, settings.repetitions)
     if starts is None:
-        starts = start_params(problem, solver.initial, seed, name, solver.repetitions)
+        starts = start_params(problem, settings.initial, seed, name, settings.repetitions)
 
     def make_solver(problem, sampler):
-        return descents(make_estimator(method, problem, sampler.batches, solver), solver, sampler)
+        return descents(make_estimator(method, problem, sampler.batches, settings), settings, sampler)
 
-    return VariationalEngine(problem, make_solver, solver, keys, starts, num_steps)
+    return VariationalEngine(problem, make_solver, settings, keys, starts, num_steps)
 
 
 def follow(
-    problem, methods, leader: str, solver, *, seed: int, name: str, starts=None, num_steps: int | None = None
+    problem, methods, leader: str, settings, *, seed: int, name: str, starts=None, num_steps: int | None = None
 ):  # fmt: skip
     """The engine of the leader's run, along which all estimators update their state; and these estimators by name.
 
@@ -375,7 +379,7 @@ def follow(
         problem: an objective.
         methods: ``{name: Method}``.
         leader: the method whose gradients update the parameters.
-        solver: ``Settings`` with one step size.
+        settings: ``Settings`` with one step size.
         seed: the experiment's.
         name: the problem's name, from which the keys of noise and start derive.
         starts: as for ``build``.
@@ -384,13 +388,15 @@ def follow(
     parts = {}
 
     def make(problem, sampler):
-        parts.update({key: make_estimator(method, problem, sampler.batches, solver) for key, method in methods.items()})
-        return descents(following(leader, parts), solver, sampler)
+        parts.update(
+            {key: make_estimator(method, problem, sampler.batches, settings) for key, method in methods.items()}
+        )
+        return descents(following(leader, parts), settings, sampler)
 
     if starts is None:
-        starts = start_params(problem, solver.initial, seed, name, solver.repetitions)
+        starts = start_params(problem, settings.initial, seed, name, settings.repetitions)
     return VariationalEngine(
-        problem, make, solver, noise_keys(seed, name, solver.repetitions), starts, num_steps
+        problem, make, settings, noise_keys(seed, name, settings.repetitions), starts, num_steps
     ), parts  # fmt: skip
 
 
@@ -406,13 +412,13 @@ def memory() -> int:
 _PER_DECADE = 12  # moments at which it is read
 
 
-def with_pilot(method, problem, solver, seed: int, name: str, starts):
+def with_pilot(method, problem, settings, seed: int, name: str, starts):
     """The method, with the ``variances`` that its estimator needs; if the pilot diverges, those from before.
 
     Args:
         method: a ``Method``.
         problem: an objective.
-        solver: the run's ``Settings``.
+        settings: the run's ``Settings``.
         seed: the experiment's.
         name: of the pilot, from which its noise derives.
         starts: the run's, see ``build``.
@@ -424,23 +430,23 @@ def with_pilot(method, problem, solver, seed: int, name: str, starts):
     stated |= method.options
     if stated.get("variances", ()) is not None:  # it does not need them, or has them
         return method
-    if len(solver.step_sizes) > 1:
+    if len(settings.step_sizes) > 1:
         raise UserError(
-            f"{method.estimator}: {len(solver.step_sizes)} step sizes; its pilot run measures the variances of one. "
+            f"{method.estimator}: {len(settings.step_sizes)} step sizes; its pilot run measures the variances of one. "
             "Give one step size, or a method for each"
         )
     if isinstance(stated["pilot"], bool) or not isinstance(stated["pilot"], int) or stated["pilot"] < 2:
         return method  # the estimator rejects it
     alone = {"particles": stated["pilot"], "noise": "iid", "repetitions": 1, "diagnostics": None}
-    settings = replace(solver, **alone, per_decade=_PER_DECADE)
+    short = replace(settings, **alone, per_decade=_PER_DECADE)
 
     def make_solver(problem, sampler):
         adaptive = GRADIENT.get("mlmc_adaptive")
-        return descents(adaptive(problem, sampler.batches, stated["pilot"], stated["base"]), settings, sampler)
+        return descents(adaptive(problem, sampler.batches, stated["pilot"], stated["base"]), short, sampler)
 
     own = {block: one[:1] for block, one in (starts or {}).items()}
-    own = own or start_params(problem, solver.initial, seed, name, 1)
-    pilot = VariationalEngine(problem, make_solver, settings, noise_keys(seed, name, 1), own)
+    own = own or start_params(problem, settings.initial, seed, name, 1)
+    pilot = VariationalEngine(problem, make_solver, short, noise_keys(seed, name, 1), own)
     state, done, found, taken = pilot.init(), 0, [], 0.0
     for stop in [1, *(one for one in pilot.stops if one > 1)]:
         state, done = pilot.advance(state, done, stop - done), stop

@@ -27,7 +27,7 @@ import numpy as np
 
 from lowvar.core.gaussian import MAX_DIM
 from lowvar.core.keys import numpy_generator
-from lowvar.vi.run.watched import Ended
+from lowvar.vi.run.fit_run import Ended
 
 ITERATIONS = 500  # the default number of them
 _GROUP = 8  # draws evaluated at once

@@ -20,7 +20,7 @@ from lowvar.search.evaluator import Evaluator
 from lowvar.search.problem import BlackBoxProblem, Ledger, checked_start, open_ledger, record
 from lowvar.search.searcher import make_search, make_solver
 from lowvar.search.solvers import SEARCH
-from lowvar.search.solvers.base import generation
+from lowvar.search.solvers.base import SearchSolver, generation
 from lowvar_studies.functions import catalogue
 from lowvar_studies.jobs.search.spec import TARGET_EXPONENTS
 
@@ -99,22 +99,39 @@ class Progress(NamedTuple):
     met_best: Any
 
 
-class CompiledEngine(SearchEngine):
-    """All repetitions of a search as one array program.
+class Searches(NamedTuple):
+    """The searches of all repetitions by a compiled solver.
 
-    Args:
-        problem: a function of a backend.
-        solver: a ``SearchSolver`` of that backend.
-        settings: a ``SearchSettings``.
+    Attributes:
+        solver: a ``SearchSolver``.
         keys: a JAX key for the noise of each repetition.
         starts: initial means, a NumPy array ``(repetitions, ...)``.
         sigma0: initial standard deviation.
     """
 
-    def __init__(self, problem, solver, settings, keys, starts, sigma0):
+    solver: SearchSolver
+    keys: Any
+    starts: np.ndarray
+    sigma0: float
+
+    def init(self) -> list[Any]:
+        """The solver's state at the start of each repetition."""
+        return [self.solver.init(np.asarray(start, float), self.sigma0) for start in self.starts]
+
+
+class CompiledEngine(SearchEngine):
+    """All repetitions of a search as one array program.
+
+    Args:
+        problem: a function of the solver's backend.
+        searches: the solver, with its noise and starts.
+        settings: a ``SearchSettings``.
+    """
+
+    def __init__(self, problem, searches: Searches, settings):
+        solver = searches.solver
         super().__init__(problem, settings, solver.evaluations)
-        self.solver, self.keys, self.starts, self.sigma0 = solver, keys, starts, sigma0
-        self.backend = solver.backend
+        self.searches, self.backend = searches, solver.backend
         self._generation = generation(solver, problem.values)
         self._goals = None if problem.optimum is None else self.backend.asarray(problem.optimum + self.targets)
         self._generations = self.backend.repeat(self._one, lambda key, t: solver.draw(jax.random.fold_in(key, t)))
@@ -123,8 +140,7 @@ class CompiledEngine(SearchEngine):
     def init(self):
         """All repetitions before their first generation."""
         backend, one = self.backend, []
-        for start in self.starts:
-            state = self.solver.init(np.asarray(start, float), self.sigma0)
+        for state in self.searches.init():
             like = backend.asarray(np.zeros(0))
             never = backend.asarray(np.full(len(self.targets), np.inf))
             ledger = open_ledger(backend, self.problem.domain, like)
@@ -139,20 +155,21 @@ class CompiledEngine(SearchEngine):
         met, met_best = progress.met, progress.met_best
         if self._goals is not None:
             now = xp.astype(ledger.evaluations, met.dtype)
-            at_mean = self.problem.values(self.solver.mean(state)[None, :])[0]
+            at_mean = self.problem.values(self.searches.solver.mean(state)[None, :])[0]
             met = xp.where(xp.isinf(met) & (at_mean <= self._goals), now, met)
             met_best = xp.where(xp.isinf(met_best) & (ledger.best <= self._goals), now, met_best)
         return Progress(state, ledger, met, met_best)
 
     def advance(self, state, first: int, count: int):
         """All repetitions ``count`` generations after generation ``first``; a count of 0 only compiles."""
-        state = self._generations(state, self.keys, first, count)
+        state = self._generations(state, self.searches.keys, first, count)
         self.backend.wait(state)
         return state
 
     def _measure_one(self, progress):
-        mean = self.solver.mean(progress.solver)
-        sigma, condition = self.solver.spread(progress.solver)
+        solver = self.searches.solver
+        mean = solver.mean(progress.solver)
+        sigma, condition = solver.spread(progress.solver)
         return {
             "f": self.problem.values(mean[None, :])[0],
             "best": progress.ledger.best,
@@ -173,7 +190,7 @@ class CompiledEngine(SearchEngine):
 
     def params(self, state, measured) -> dict[str, np.ndarray]:
         """Means, best points, and the evaluations at which targets were met."""
-        mean = self.backend.vmap(self.solver.mean)(state.solver)
+        mean = self.backend.vmap(self.searches.solver.mean)(state.solver)
         return self.ends(*self.backend.to_numpy((mean, state.ledger, state.met, state.met_best)))
 
 
@@ -263,17 +280,14 @@ class HostedEngine(_Hosted):
 
     Args:
         problem: a function of no backend.
-        solver: a ``SearchSolver``.
+        searches: the solver, with its noise and starts.
         settings: a ``SearchSettings``; its budget is that of each repetition's evaluator.
-        keys: a JAX key for the noise of each repetition.
-        starts: initial means, a NumPy array ``(repetitions, ...)``.
-        sigma0: initial standard deviation.
     """
 
-    def __init__(self, problem, solver, settings, keys, starts, sigma0):
+    def __init__(self, problem, searches: Searches, settings):
+        solver = searches.solver
         super().__init__(problem, settings, solver.evaluations)
-        self.solver, self.keys, self.starts, self.sigma0 = solver, keys, starts, sigma0
-        self.backend = backend = solver.backend
+        self.searches, self.backend = searches, (backend := solver.backend)
         each = jax.vmap(lambda key, t: solver.draw(jax.random.fold_in(key, t)), (0, None))
         self._draw = jax.jit(each)
 
@@ -291,8 +305,8 @@ class HostedEngine(_Hosted):
     def init(self):
         """All repetitions before their first generation."""
         backend, xp = self.backend, self.backend.xp
-        states = [self.solver.init(np.asarray(start, float), self.sigma0) for start in self.starts]
-        return _State(backend.tree_map(lambda *leaves: xp.stack(leaves), *states), self.begin())
+        states = backend.tree_map(lambda *leaves: xp.stack(leaves), *self.searches.init())
+        return _State(states, self.begin())
 
     def advance(self, state, first, count):
         """Asks and tells all repetitions at once."""
@@ -314,7 +328,7 @@ class HostedEngine(_Hosted):
         return _State(solver, progress)
 
     def _noise(self, t):
-        return self.backend.from_jax(self._draw(self.keys, t))
+        return self.backend.from_jax(self._draw(self.searches.keys, t))
 
     def _look(self, solver):
         means, sigmas, conditions = self.backend.to_numpy(self._place(solver))
@@ -407,6 +421,6 @@ def build(spec) -> CompiledEngine | DrivenEngine | HostedEngine:
     solver = make_solver(name, backend, domain, options)
     if problem.backend is None:
         keys = jnp.stack([named_key(spec.seed, f"{spec.name} {r}", "noise") for r in repetitions])
-        return HostedEngine(problem, solver, settings, keys, np.stack(starts), sigma0)
+        return HostedEngine(problem, Searches(solver, keys, np.stack(starts), sigma0), settings)
     keys = jnp.stack([named_key(spec.seed, spec.name, "noise", r) for r in repetitions])
-    return CompiledEngine(problem, solver, settings, keys, np.stack(starts), sigma0)
+    return CompiledEngine(problem, Searches(solver, keys, np.stack(starts), sigma0), settings)

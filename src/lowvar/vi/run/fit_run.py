@@ -33,12 +33,12 @@ ENDED = {
 
 
 @dataclass(frozen=True)
-class Run:
+class FitRun:
     """The settings of a fit and its estimator's memory, from which ``decompose`` and ``Fit.resume`` continue.
 
     Attributes:
         method: the estimator with its options.
-        solver: the settings.
+        settings: optimizer, noise and length.
         num_steps: updates.
         seed: seed of its noise.
         name: name under which its noise was drawn.
@@ -51,7 +51,7 @@ class Run:
     """
 
     method: Method
-    solver: Settings
+    settings: Settings
     num_steps: int
     seed: int
     name: str
@@ -132,7 +132,7 @@ class Watch(Hook):
     """
 
     def __init__(
-        self, engine: VariationalEngine, run: Run, named: Callable[[Any], dict[str, Any]],
+        self, engine: VariationalEngine, run: FitRun, named: Callable[[Any], dict[str, Any]],
         callback: Callable[[Evaluation], Any] | None = None,
         rule: Callable[[np.ndarray, np.ndarray, np.ndarray], bool] | None = None,
         pressed: Callable[[], bool] = lambda: False,
@@ -167,7 +167,7 @@ class Watch(Hook):
     def step(self, state, first: int, count: int):
         """As the engine's ``advance``; the ELBO of a run of one epoch or less is also computed late in it."""
         late = int(LATE * self.num_steps)
-        if not count or self._engine.solver.epochs > 1 or not late:
+        if not count or self._engine.settings.epochs > 1 or not late:
             return self._engine.advance(state, first, count)
         state = self._engine.cut(state, 0, 0, late)
         self._late = [(late, *self._elbo(state[0].params))]
