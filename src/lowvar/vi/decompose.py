@@ -45,7 +45,8 @@ class Decomposition:
             ``fit``, ``replayed`` (along the fit's last epochs), ``start`` (as at the fit's start) or ``filled`` (anew,
             at ``params``), or empty for estimators without one.
         time: time of a step by estimator, with its share of full passes, relative to ``naive`` (or the first one): CPU
-            time of all threads, or elapsed time where JAX or PyTorch computes on another device.
+            time of all threads, or elapsed time where JAX or PyTorch computes on another device. The median of three to
+            seven rounds of whole epochs, as many as the ratios need to agree.
         params: the parameters at which the variance was measured, under the names of NumPyro's guide, see ``Fit``.
         title: name of the model and the place in the summary.
         carried: for estimators with carryover (``mlmc``, ``storm`` and others): the squared carried error, in nats^2,
