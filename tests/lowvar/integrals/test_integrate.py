@@ -161,10 +161,10 @@ def test_command_line(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     np.savez("mine.npz", samples=X, scores=-X, values=smooth(X))
     assert main(["integrate", "mine.npz", "--out", "table.csv"]) == 0
-    assert "exact_scores" in capsys.readouterr().out
+    assert "--exact-scores" in capsys.readouterr().out
     assert (tmp_path / "table.csv").read_text().startswith("task,method,value,standard_error")
     assert main(["integrate", "mine.npz", "--method", "zero_variance", "--exact-scores", "--polynomial"]) == 0
-    assert "exact_scores" not in capsys.readouterr().out
+    assert "--exact-scores" not in capsys.readouterr().out
     np.savez("apart.npz", samples_0=X, samples_1=X[:20], scores_0=-X, scores_1=-X[:20], values_0=X[:, 0],
              values_1=X[:20, 1])  # fmt: skip
     assert main(["integrate", "apart.npz", "--method", "zero_variance"]) == 0
