@@ -548,7 +548,8 @@ def fit(
             params)``: the means and scales of latent sites in the data plate are a function of the row's data.
             NumPyro's ``AutoNormal``, ``AutoMultivariateNormal`` and ``AutoLowRankMultivariateNormal``, the classes or
             guides of this model, stand for the first, the second and the last, their ``init_loc_fn`` for ``init``. Or a
-            factory ``(dim, backend, noiseless, sites, **options) -> lowvar.vi.guides.gaussian.Gaussian`` of your own.
+            factory ``(dim, backend, noiseless, sites, **options) -> lowvar.vi.guides.gaussian.Gaussian`` of your own,
+            see docs/adding-a-guide.md.
         estimator: the gradient estimator, by name (``lowvar list estimators``), as ``"module:function"``, or as a
             factory ``(problem, batches, **options) -> Estimator`` of your own, see docs/adding-an-estimator.md. If not
             given, ``joint_adaptive``, which docs/design-notes.md compares with others; ``naive`` for a fit of less than
