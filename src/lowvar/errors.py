@@ -38,7 +38,7 @@ _REMEDIES = {
 }
 
 
-def of_place(error: OSError, path: object = None) -> UserError | None:
+def file_error(error: OSError, path: object = None) -> UserError | None:
     """The refusal of a file that the system cannot read, or of ``path``, which it cannot write; None for others."""
     place = error.filename if path is None else path
     if error.errno is None or place is None or (path is None and error.errno not in _PLACES):

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Collection, Iterator
 from types import FrameType
 
-from lowvar.errors import UserError, of_place
+from lowvar.errors import UserError, file_error
 
 _FULL = errno.ENOSPC, errno.EIO, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)
 _INTERRUPTED = "lowvar: interrupted; the same command resumes a run from its last checkpoint"
@@ -67,7 +67,7 @@ def exit_code(
     except BrokenPipeError:
         _to_nowhere()
     except OSError as error:
-        if not debug() and (refusal := of_place(error)) is not None:
+        if not debug() and (refusal := file_error(error)) is not None:
             print(f"lowvar: {refusal}", file=sys.stderr)
             return 2
         if error.filename is not None or error.errno not in _FULL or debug():  # not an error of stdout

@@ -48,7 +48,7 @@ def decompose(args, own) -> None:
     from lowvar.core.files import write_text
     from lowvar.vi.decompose import decompose as call
 
-    model, (arrays, _, digest) = load_model(args.target), npz.of_model(args.data)
+    model, (arrays, _, digest) = load_model(args.target), npz.model_arrays(args.data)
     data = {name: value.astype(args.dtype) if value.dtype.kind == "f" else value for name, value in arrays.items()}
     guide = {"guide": args.guide} | ({} if args.rank is None else {"rank": args.rank})
     estimators = None if args.estimators is None else tuple(name.strip() for name in args.estimators.split(","))
@@ -127,7 +127,7 @@ def _arrays(path) -> dict:
         raise UserError(f"{path}: no such file; give an npz with samples, scores and values") from error
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except npz.Damaged as error:
+    except npz.DamagedFile as error:
         raise UserError(
             f"{path}: not an npz file of numeric arrays: {error}; write it with numpy.savez(path, samples=..., "
             "scores=..., values=...)"

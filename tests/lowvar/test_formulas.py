@@ -61,7 +61,7 @@ def test_variances_of_a_batch(rows, smaller):
 
     single = pd.DataFrame({"run": 0, "replicate": range(3), "subsampling": [2.0, 4, 6], "monte_carlo": [1.0, 1, 2],
                            "interaction": [0.5, 1, 0]})  # fmt: skip
-    parts = D.of_batches(single, 20, rows)
+    parts = D.batch_variances(single, 20, rows)
     np.testing.assert_allclose(parts["subsampling"], smaller * np.array([2.0, 4, 6]) / 20)
     np.testing.assert_allclose(parts["interaction"], smaller * np.array([0.5, 1, 0]) / 20)
     np.testing.assert_allclose(

@@ -1,11 +1,12 @@
 """The worked examples of docs keep the contracts of what they add."""
 
 import inspect
+import sys
 
 import jax
 import numpy as np
 import pytest
-from worked_examples import factory
+from worked_examples import blocks, factory
 
 from lowvar.errors import UserError
 from lowvar.registry import label
@@ -99,3 +100,29 @@ def test_example_of_an_integrator_has_the_ends_that_it_says(worked):
         np.testing.assert_allclose(found, end, rtol=1e-9)
     with pytest.raises(UserError, match="penalties"):
         make(worked, {"penalties": [0.0]})
+
+
+@pytest.fixture
+def page_of_guides(tmp_path, monkeypatch):
+    """The blocks of code of the page on guides, whose file can be imported."""
+    source, *rest = blocks("adding-a-guide.md", "python")
+    (tmp_path / "pairs.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "pairs", raising=False)
+    yield rest
+    sys.modules.pop("pairs", None)
+
+
+def test_example_of_a_guide_fits_the_exact_posterior(page_of_guides):
+    exec(page_of_guides[0], found := {})
+    from lowvar.vi.guides.gaussian import GUIDES
+
+    assert GUIDES.get("pairs:pairs") is found["pairs"]
+    correlation = found["covariance"] / np.outer(found["sd"], found["sd"]) - np.eye(8)
+    assert correlation.min() == pytest.approx(-0.89, abs=0.01)  # which no mean-field guide has
+
+
+@pytest.mark.parametrize("test", ["test_densities_and_derivatives", "test_the_mean_is_the_exact_gradient"])
+def test_example_of_a_guide_passes_its_own_tests(page_of_guides, test):
+    exec(page_of_guides[1], found := {})
+    found[test]()

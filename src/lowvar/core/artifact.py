@@ -19,7 +19,7 @@ import numpy as np
 
 from lowvar.core import npz
 from lowvar.core.files import atomic, write_bytes, write_text
-from lowvar.errors import UserError, of_place
+from lowvar.errors import UserError, file_error
 
 PACKAGES = ("lowvar", "jax", "jaxlib", "numpy", "numpyro", "optax", "torch")
 _SEAL = "<!-- lowvar "  # before the stamp in an svg
@@ -122,7 +122,7 @@ def read_arrays(path: str | Path, *, expect: Mapping[str, Any] | None = None, re
         digest = mark.pop("digest", None)
     except OSError as error:
         raise _Unreadable(path, error, rebuild) from error
-    except npz.Damaged as error:
+    except npz.DamagedFile as error:
         raise UserError(f"{path}: damaged, or no npz: {error}{_again(rebuild)}") from error
     except (KeyError, ValueError, AttributeError, TypeError, RecursionError) as error:
         raise UserError(f"{path}: not an array file of lowvar, or damaged{_again(rebuild)}") from error
@@ -138,7 +138,7 @@ def write_seal(path: Path, mark: Mapping[str, Any]) -> None:
     write_bytes(path, content + f"{_SEAL}{seal} -->\n".encode())
 
 
-def verified(path: str | Path, *, expect: Mapping[str, Any] | None = None, rebuild: str = "") -> dict[str, Any]:
+def verified_stamp(path: str | Path, *, expect: Mapping[str, Any] | None = None, rebuild: str = "") -> dict[str, Any]:
     """The stamp of a parquet or a sealed svg whose content is what was written; raises as ``read_table`` does."""
     if Path(path).suffix != ".svg":
         return _read_table(path, expect, rebuild)[1]
@@ -282,7 +282,7 @@ def _check_exists(path, rebuild):
     try:
         there = Path(path).is_file()
     except OSError as error:  # a folder that may not be searched, a name that is too long
-        raise of_place(error) or error from error
+        raise file_error(error) or error from error
     if not there:
         raise UserError(f"{path}: {'a folder' if Path(path).is_dir() else 'no such file'}{_again(rebuild)}")
 

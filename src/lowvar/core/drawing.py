@@ -55,7 +55,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def styled(draw: Callable[P, T]) -> Callable[P, T]:
+def with_style(draw: Callable[P, T]) -> Callable[P, T]:
     """Runs ``draw`` under this style; the user's matplotlib settings do not change.
 
     Raises:
@@ -168,7 +168,7 @@ def times(value: float) -> str:
     return f"{number(max(value, 1 / value))}× {'less' if value >= 1 else 'more'}"
 
 
-@styled
+@with_style
 def save(figure: Picture, stem: str | os.PathLike, rows: Any) -> list[Path]:
     """Writes ``stem.svg``, ``stem.png`` (200 dpi) and ``stem.csv``; equal input gives equal bytes.
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from lowvar.errors import UserError, of_place, shown
+from lowvar.errors import UserError, file_error, shown
 
 _unfinished: dict[Path, int] = {}  # files that are being written, each open and locked
 _together: contextvars.ContextVar[list[tuple[Path, Path]] | None] = contextvars.ContextVar("together", default=None)
@@ -53,7 +53,7 @@ def atomic(path: str | os.PathLike) -> Iterator[Path]:
             together.append((part, path))
             part = None
     except OSError as error:
-        raise of_place(error, path) or error from error
+        raise file_error(error, path) or error from error
     finally:
         if part is not None:
             _forget(part)
@@ -104,7 +104,7 @@ def _rename(files: list[tuple[Path, Path]]) -> None:
                     aside.callback(_forget, former)
                 part.replace(path)
             except OSError as error:
-                raise of_place(error, path) or error from error
+                raise file_error(error, path) or error from error
             undo.callback(path.unlink if former is None else partial(former.replace, path))
         undo.pop_all()
 
@@ -180,7 +180,7 @@ def sweep(folder: str | os.PathLike, name: str) -> None:
 
 
 @contextlib.contextmanager
-def alone(*folders: str | os.PathLike) -> Iterator[None]:
+def folder_lock(*folders: str | os.PathLike) -> Iterator[None]:
     """Lets one process at a time run the block for any of the folders; others wait until it has ended or was killed.
 
     Where the file system has no locks, nothing is checked.
@@ -205,7 +205,7 @@ def _locked(folder: str | os.PathLike) -> Iterator[None]:
         Path(folder).mkdir(parents=True, exist_ok=True)
         handle = os.open(folder, os.O_RDONLY)
     except OSError as error:
-        raise of_place(error, folder) or error from error
+        raise file_error(error, folder) or error from error
     try:
         with contextlib.suppress(OSError):  # no locks here
             try:

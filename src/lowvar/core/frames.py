@@ -77,7 +77,7 @@ def _numbered(index: Any) -> bool:
     return type(index).__name__ == "RangeIndex" and index.start == 0 and index.step == 1
 
 
-def rounded(table: Any, errors: Mapping[str, str]) -> Any:
+def rounded_text(table: Any, errors: Mapping[str, str]) -> Any:
     """A table with the digits that its errors justify, as text.
 
     Args:

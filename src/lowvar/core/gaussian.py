@@ -102,14 +102,14 @@ def rqmc(particles: int = 1) -> BaseNoise:
     Powers of two are best: other numbers of points are less balanced. At most 21201 dimensions.
 
     References:
-        Owen (1997), "Scrambled net variance for integrals of smooth functions"; see also ``scrambled``.
+        Owen (1997), "Scrambled net variance for integrals of smooth functions"; see also ``scrambled_sobol``.
 
     >>> eps = rqmc(4).draw(jax.random.key(0), 3, jnp.float32)
     >>> (eps > 0).sum(0).tolist()  # half of the points on either side, in every coordinate
     [2, 2, 2]
     """
     _check(particles)
-    return BaseNoise("rqmc", particles, lambda key, dim, dtype: _normal(scrambled(key, particles, dim), dtype))
+    return BaseNoise("rqmc", particles, lambda key, dim, dtype: _normal(scrambled_sobol(key, particles, dim), dtype))
 
 
 GAUSSIAN = {"iid": independent, "antithetic": antithetic, "orthogonal": orthogonal, "rqmc": rqmc}
@@ -179,7 +179,7 @@ def points(numbers: jax.Array, particles: int, shift: jax.Array) -> jax.Array:
     return digits
 
 
-def scrambled(key: jax.Array, particles: int, dim: int) -> jax.Array:
+def scrambled_sobol(key: jax.Array, particles: int, dim: int) -> jax.Array:
     """``particles`` Sobol points under the scramble of ``key``, ``(particles, dim)`` unsigned 32-bit integers.
 
     References:
@@ -187,7 +187,7 @@ def scrambled(key: jax.Array, particles: int, dim: int) -> jax.Array:
         Owen (2003), "Variance with alternative scramblings of digital nets" (the variance is that of nested
         uniform scrambling).
 
-    >>> x = scrambled(jax.random.key(0), 4, 2)
+    >>> x = scrambled_sobol(jax.random.key(0), 4, 2)
     >>> jnp.sort(x >> 30, axis=0).tolist()  # one point in each quarter, in every coordinate
     [[0, 0], [1, 1], [2, 2], [3, 3]]
     """

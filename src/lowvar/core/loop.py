@@ -22,21 +22,21 @@ class Hook:
     A position ``at`` is an epoch, an iteration, or another count.
     """
 
-    def compiled(self, at: int, seconds: float) -> None:
+    def on_compile(self, at: int, seconds: float) -> None:
         """The run's programs were compiled; it begins at a position."""
 
-    def moved(self, at: int, count: int, seconds: float) -> None:
+    def on_advance(self, at: int, count: int, seconds: float) -> None:
         """The run passed ``count`` positions, in so many seconds, and stands at ``at``."""
 
     def halts(self) -> bool:
         """Whether the run is to end where it stands; asked every few seconds."""
         return False
 
-    def stopped(self, state: Any, at: int, halted: bool) -> None:
+    def on_stop(self, state: Any, at: int, halted: bool) -> None:
         """The run is at a stop, or ``halted`` between stops."""
 
     def ends(self, state: Any, at: int) -> bool:
-        """Whether the run is to end at this stop; asked once ``stopped`` of all hooks was called."""
+        """Whether the run is to end at this stop; asked once ``on_stop`` of all hooks was called."""
         return False
 
     def rests(self, state: Any, at: int) -> None:
@@ -62,7 +62,7 @@ def run(
     done, chunk, timed = at or 0, 1, _timed(step)
     state, seconds = timed(state, done, 0)
     for hook in hooks:
-        hook.compiled(done, seconds)
+        hook.on_compile(done, seconds)
     for stop in stops:
         if at is not None and stop <= at:
             continue
@@ -75,12 +75,12 @@ def run(
             elif seconds < _CHUNK_SECONDS / 2:
                 chunk *= 2
             for hook in hooks:
-                hook.moved(done, count, seconds)
+                hook.on_advance(done, count, seconds)
             if done < stop:
                 for hook in hooks:
                     hook.rests(state, done)
         for hook in hooks:
-            hook.stopped(state, done, done < stop)
+            hook.on_stop(state, done, done < stop)
         if done < stop or any(hook.ends(state, done) for hook in hooks):
             break
         if done < stops[-1]:
@@ -136,15 +136,15 @@ class Record(Hook):
         self.laps: list[float] = []
         self.total, self.compile = 0.0, 0.0
 
-    def compiled(self, at, seconds):
+    def on_compile(self, at, seconds):
         """Adds the seconds."""
         self.compile += seconds
 
-    def moved(self, at, count, seconds):
+    def on_advance(self, at, count, seconds):
         """Adds the seconds."""
         self.total += seconds
 
-    def stopped(self, state, at, halted):
+    def on_stop(self, state, at, halted):
         """Measures, once at each position."""
         if (halted or at in self._stops) and (not self.at or at > self.at[-1]):
             self.measured.append(self._measure(state, at))
@@ -173,12 +173,12 @@ class Progress(Hook):
     def __init__(self, tick: Callable[[int], Any]):
         self._tick = tick
 
-    def compiled(self, at, seconds):
+    def on_compile(self, at, seconds):
         """Passes on where a resumed run begins."""
         if at:
             self._tick(at)
 
-    def moved(self, at, count, seconds):
+    def on_advance(self, at, count, seconds):
         """Passes on the count."""
         self._tick(count)
 
@@ -215,7 +215,7 @@ class Checkpoint(Hook):
         self._record.restore(passed, measured, arrays["laps"], *arrays["clock"])
         return self._runs.unflatten(leaves), done
 
-    def compiled(self, at, seconds):
+    def on_compile(self, at, seconds):
         """Counts the time from here."""
         self._saved = time.monotonic()
 

@@ -18,7 +18,7 @@ _END, _SIGNATURE, _COUNT, _UNSTATED = 22, b"PK\5\6", slice(10, 12), 0xFFFF
 _HOW = "write it with numpy.savez(path, x=x, y=y)"
 
 
-class Damaged(ValueError):
+class DamagedFile(ValueError):
     """An npz that cannot be read; the message is the reason."""
 
 
@@ -39,7 +39,7 @@ def read(source: str | os.PathLike | IO[bytes]) -> dict[str, np.ndarray]:
     {'x': array([0, 1, 2])}
     >>> read(io.BytesIO(stream.getvalue()[:-1]))
     Traceback (most recent call last):
-    lowvar.core.npz.Damaged: it is not a zip archive, is cut off, or has many bytes after its end
+    lowvar.core.npz.DamagedFile: it is not a zip archive, is cut off, or has many bytes after its end
     """
     if isinstance(source, str | os.PathLike):
         with Path(source).open("rb") as stream:
@@ -53,36 +53,36 @@ def read(source: str | os.PathLike | IO[bytes]) -> dict[str, np.ndarray]:
             for member in archive.infolist():
                 name = member.filename.removesuffix(".npy")
                 if name in arrays:
-                    raise Damaged(f"it has two arrays {name!r}")
+                    raise DamagedFile(f"it has two arrays {name!r}")
                 where = f"array {name!r}: "
                 with archive.open(member) as stream:
                     arrays[name] = np.lib.format.read_array(stream, allow_pickle=False)
                     if stream.read(1):  # the end of a member checks its checksum
-                        raise Damaged(f"array {name!r} is longer than its header says")
+                        raise DamagedFile(f"array {name!r} is longer than its header says")
             where = ""
             source.seek(-_END - len(archive.comment), io.SEEK_END)
             record = source.read(_END)
             if not record.startswith(_SIGNATURE):  # zipfile found the record further ahead
-                raise Damaged("bytes follow its end: something was appended to it")
+                raise DamagedFile("bytes follow its end: something was appended to it")
             stated = int.from_bytes(record[_COUNT], "little")
             if stated not in (len(arrays), _UNSTATED):  # a shorter list of members is a valid one for zipfile
-                raise Damaged(f"it states {stated} arrays and lists {len(arrays)}")
-    except Damaged:
+                raise DamagedFile(f"it states {stated} arrays and lists {len(arrays)}")
+    except DamagedFile:
         raise
     except OSError as error:
         if error.errno not in (None, errno.EINVAL):  # not of a place that is outside of the file
             raise
-        raise Damaged(f"{where}it is cut off") from error
+        raise DamagedFile(f"{where}it is cut off") from error
     except zipfile.BadZipFile as error:
         if "CRC" in str(error):
-            raise Damaged(f"{where}wrong checksum") from error
-        raise Damaged("it is not a zip archive, is cut off, or has many bytes after its end") from error
+            raise DamagedFile(f"{where}wrong checksum") from error
+        raise DamagedFile("it is not a zip archive, is cut off, or has many bytes after its end") from error
     except Exception as error:  # zipfile and NumPy raise a dozen kinds of errors for invalid bytes
-        raise Damaged(where + (" ".join(str(error).split()) or type(error).__name__)) from error
+        raise DamagedFile(where + (" ".join(str(error).split()) or type(error).__name__)) from error
     return arrays
 
 
-def of_model(path: str | os.PathLike) -> tuple[dict[str, np.ndarray], np.ndarray | None, str]:
+def model_arrays(path: str | os.PathLike) -> tuple[dict[str, np.ndarray], np.ndarray | None, str]:
     """The arrays of an npz that are arguments of a model.
 
     Returns:
@@ -102,7 +102,7 @@ def of_model(path: str | os.PathLike) -> tuple[dict[str, np.ndarray], np.ndarray
         raise UserError(f"{path} does not exist: `lowvar prepare` writes such files, or {_HOW}") from error
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror or error}; it should be a readable npz file") from error
-    except Damaged as error:
+    except DamagedFile as error:
         raise UserError(f"{path} is damaged, or no npz of numbers: {error}; {_HOW}") from error
     meta = arrays.pop("meta", None)
     if not arrays:

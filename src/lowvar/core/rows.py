@@ -25,7 +25,7 @@ USE_OF_PARQUET = (
 )
 
 
-class Mapped:
+class MappedArrays:
     """Arrays of equal length, of which some are memory-mapped.
 
     Args:
@@ -119,7 +119,7 @@ class Parquet:
         self.window = max(1, memory // (8 * sum(map(len, self._columns.values()))))
 
     def about(self) -> str:
-        """See ``Mapped``."""
+        """See ``MappedArrays``."""
         shapes = ", ".join(
             f"{key} (N,) of column {names[0]!r}" if key in self._scalar
             else f"{key} (N, {len(names)}) of columns {', '.join(map(repr, names))}"
@@ -144,7 +144,7 @@ class Parquet:
         return arrays
 
     def read(self, block: int) -> dict[str, np.ndarray]:
-        """See ``Mapped``."""
+        """See ``MappedArrays``."""
         table = self._table(block)
         return {
             key: table[names[0]] if key in self._scalar else np.column_stack([table[name] for name in names])
@@ -152,7 +152,7 @@ class Parquet:
         }
 
     def take(self, index: np.ndarray) -> dict[str, np.ndarray]:
-        """See ``Mapped``: reads every row group that has one of them."""
+        """See ``MappedArrays``: reads every row group that has one of them."""
         first = np.searchsorted(index, self._starts)
         last = np.searchsorted(index, self._starts + self.sizes)
         found = [
@@ -187,7 +187,7 @@ def _refuse_twice(paths: Iterable[str]) -> None:
         raise UserError(f"Parquet: {twice[0]} is in the list more than once; its rows would count as often")
 
 
-def in_files(data: Any) -> tuple["Mapped | Parquet | None", dict[str, Any]]:
+def in_files(data: Any) -> tuple["MappedArrays | Parquet | None", dict[str, Any]]:
     """The rows that a model's data have in files, and the data that are the same for all rows.
 
     Memory-mapped arrays are rows, and so are all arrays of the same length beside them.
@@ -213,7 +213,7 @@ def in_files(data: Any) -> tuple["Mapped | Parquet | None", dict[str, Any]]:
     for key, value in data.items():
         refuse_mask("data", key, value)
     rows = {key: np.asarray(value) for key, value in data.items() if _length(value) == N}
-    return Mapped(rows), {key: value for key, value in data.items() if key not in rows}
+    return MappedArrays(rows), {key: value for key, value in data.items() if key not in rows}
 
 
 def refuse_mask(where: str, key: str, value: Any) -> None:
@@ -229,7 +229,7 @@ def native(value: Any) -> Any:
     return value
 
 
-def of_numbers(where: str, key: str, value: Any) -> Any:
+def numeric_array(where: str, key: str, value: Any) -> Any:
     """``value``, an array of NumPy in the machine's byte order; raises a ``UserError`` unless it holds numbers."""
     refuse_mask(where, key, value)
     value = native(value)
@@ -257,7 +257,7 @@ _CONSTANT = 1e-12  # a smaller spread, relative to the values, is rounding of a 
 _MOST, _NEIGHBOURS = 2**22, 1000  # most entries whose errors are computed; contiguous rows that are told apart
 
 
-def rounded(given: Any) -> tuple[bool, str] | None:
+def float32_merges_rows(given: Any) -> tuple[bool, str] | None:
     """Whether float32 loses what distinguishes the rows of an array.
 
     A column is a position in the row. Data of any size and spread around 0 lose nothing: their errors are 3e-8 standard

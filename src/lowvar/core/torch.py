@@ -218,7 +218,7 @@ class _Torch:
         return pytree.tree_map(lambda leaf: leaf.detach().cpu().numpy(), tree)
 
 
-def traced(function, leaves):
+def trace_program(function, leaves):
     """``function`` of tensors, which returns several, as a program for tensors of the shapes of ``leaves``.
 
     Derivatives and ``vmap`` are traced into plain operations, and operations in place into others: an unused one is
@@ -246,7 +246,7 @@ def _program(function, leaves, structure):
         result.append(spec)
         return results
 
-    return traced(flat, leaves), result[0]
+    return trace_program(flat, leaves), result[0]
 
 
 BACKEND = _Torch()

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lowvar.core.rows import Mapped, Parquet
+from lowvar.core.rows import MappedArrays, Parquet
 
 
 class Window(NamedTuple):
@@ -25,7 +25,7 @@ class Window(NamedTuple):
 
 
 def windows(
-    source: Mapped | Parquet, size: int, rng: np.random.Generator | None = None,
+    source: MappedArrays | Parquet, size: int, rng: np.random.Generator | None = None,
     checked: Callable[[dict[str, np.ndarray], int], dict[str, np.ndarray]] = lambda rows, first: rows,
 ) -> Iterator[Window]:  # fmt: skip
     """All rows once, in windows of whole batches, read one window ahead in a thread.
@@ -44,14 +44,14 @@ def windows(
     return ahead(_windows(source, size, rng, checked))
 
 
-def inflation(source: Mapped | Parquet, size: int) -> float:
+def inflation(source: MappedArrays | Parquet, size: int) -> float:
     """The largest factor by which block shuffling raises the variance of a batch's mean, see ``windows``."""
     number, blocks = _number(source, size), len(source.sizes)
     together = max(1.0, blocks / number)
     return 1 + (1 - together / blocks) * size / together
 
 
-def _number(source: Mapped | Parquet, size: int) -> int:
+def _number(source: MappedArrays | Parquet, size: int) -> int:
     """Windows that the rows are cut into, all of about the same size: a small one would be shuffled less."""
     return -(-source.N // max(source.window, size))
 

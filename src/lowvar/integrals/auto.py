@@ -7,7 +7,7 @@ import numpy as np
 
 from lowvar.errors import TooFewPoints, UserError, whole
 from lowvar.integrals.base import HALF, IntegralProperties, Integrals, Integrator, Samples
-from lowvar.integrals.cross_fitting import FOLDS, CrossFit, cross_fit, each, floor, judge, may_jump, negligible
+from lowvar.integrals.cross_fitting import FOLDS, CrossFit, by_task, cross_fit, floor, judge, may_jump, negligible
 from lowvar.integrals.inputs import doubt
 from lowvar.integrals.monte_carlo import (
     GAIN,
@@ -90,12 +90,12 @@ def auto(folds: int = FOLDS, polynomial: bool = False, exact_scores: bool = Fals
         worths = worths * samples.tasks if samples.shared else worths
         plain = [average(values, worth) for values, worth in zip(samples.values, worths, strict=True)]
         failing, doubted = (np.broadcast_to(of, shape) for of in (failing, np.array(failing) | np.array(grids)))
-        monte_carlo, error, half = each(plain, "mean"), each(plain, "plain_error"), each(plain, "half_width")
+        monte_carlo, error, half = by_task(plain, "mean"), by_task(plain, "plain_error"), by_task(plain, "half_width")
         tried: list[tuple[str, CrossFit | None]] = [("monte_carlo", None)]
         untried = []
         value = monte_carlo.copy()
         choice, least, stated = np.zeros(shape, dtype=int), np.full(shape, np.inf), error.copy()
-        width, residuals = half.copy(), each(plain, "carriers")
+        width, residuals = half.copy(), by_task(plain, "carriers")
         as_chain = replace(samples, chain=chain)
         rounding = samples.rounding
         least_of_all = floor(plain, rounding)
@@ -123,7 +123,7 @@ def auto(folds: int = FOLDS, polynomial: bool = False, exact_scores: bool = Fals
         choice = np.where(far, 0, choice)
         value = np.where(choice > 0, value, monte_carlo)
         stated, width = np.where(choice > 0, stated, error), np.where(choice > 0, width, half)
-        carriers, worth = each(plain, "carriers"), each(plain, "effective").min(axis=1)
+        carriers, worth = by_task(plain, "carriers"), by_task(plain, "effective").min(axis=1)
         few = (carriers < FEW) & (stated > GAIN * error)
         few |= (residuals < FEW) & (choice > 0) & (least > GAIN * half)
         exact = negligible(plain, rounding)
@@ -232,7 +232,7 @@ def in_order(samples: Samples, apart: tuple[int, ...]) -> Samples:
         return samples
     order = [one_after_another(m, k) for m, k in zip(samples.sizes, apart, strict=True)]
     arrays = (samples.points, samples.scores, samples.values)
-    points, scores, values = (tuple(of[:, rows] for of, rows in zip(each, order, strict=True)) for each in arrays)
+    points, scores, values = (tuple(one[:, rows] for one, rows in zip(part, order, strict=True)) for part in arrays)
     return replace(samples, points=points, scores=scores, values=values, cross_scores=None)
 
 

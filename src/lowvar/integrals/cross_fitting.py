@@ -340,19 +340,19 @@ class Verdict:
     carriers: np.ndarray
 
 
-def each(averages: list[Average], name: str) -> np.ndarray:
+def by_task(averages: list[Average], name: str) -> np.ndarray:
     """An attribute of the averages of all tasks, ``(R, T)``."""
     return np.stack([getattr(one, name) for one in averages], axis=1)
 
 
 def floor(plain: list[Average], rounding: np.ndarray) -> np.ndarray:
     """A lower bound of all errors, ``(R, T)``: the rounding of the largest value."""
-    return rounding * (np.abs(each(plain, "mean")) + each(plain, "largest"))
+    return rounding * (np.abs(by_task(plain, "mean")) + by_task(plain, "largest"))
 
 
 def negligible(plain: list[Average], rounding: np.ndarray) -> np.ndarray:
     """Residuals that are no larger than this may be rounding alone, ``(R, T)``."""
-    largest = each(plain, "largest")
+    largest = by_task(plain, "largest")
     return np.maximum(EXACT * largest, np.minimum(floor(plain, rounding), MOST * largest))
 
 
@@ -363,7 +363,7 @@ def unseen(plain: list[Average]) -> np.ndarray:
     linear, a payoff. It is taken to leave it at the largest value seen, and to differ by the mean excess from there on;
     which is known as well as from the terms that carry the variance, hence Student's ``t``.
     """
-    return each(plain, "beyond") / each(plain, "effective") * student(each(plain, "carriers") - 1)
+    return by_task(plain, "beyond") / by_task(plain, "effective") * student(by_task(plain, "carriers") - 1)
 
 
 def may_jump(half: np.ndarray, plain: list[Average]) -> np.ndarray:
@@ -376,10 +376,10 @@ def may_jump(half: np.ndarray, plain: list[Average]) -> np.ndarray:
         half: half widths ``(R, T)``.
         plain: the averages of the values, by task.
     """
-    return half < REGION * (each(plain, "largest") + each(plain, "beyond")) / each(plain, "effective")
+    return half < REGION * (by_task(plain, "largest") + by_task(plain, "beyond")) / by_task(plain, "effective")
 
 
-def widened(
+def widened_errors(
     error: np.ndarray, half: np.ndarray, plain: list[Average], region: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Standard errors and half widths with unseen regions, ``(R, T)``; these alone make none larger than Monte Carlo's.
@@ -391,7 +391,7 @@ def widened(
         region: of ``unseen``, or zero.
     """
     wide = np.hypot(error, REGION_ERROR * region), np.hypot(half, REGION * region)
-    most = each(plain, "plain_error"), each(plain, "half_width")
+    most = by_task(plain, "plain_error"), by_task(plain, "half_width")
     least = error, half
     stated = [np.maximum(own, np.minimum(more, top)) for own, more, top in zip(least, wide, most, strict=True)]
     return stated[0], stated[1]
@@ -407,7 +407,7 @@ def with_unseen(result: Integrals, samples: Samples, polynomial: bool = False) -
     """
     plain = [average(*pair) for pair in zip(samples.values, _worths(samples), strict=True)]
     region = np.zeros_like(result.value) if polynomial else unseen(plain)
-    error, half = widened(result.standard_error, result.half, plain, region)
+    error, half = widened_errors(result.standard_error, result.half, plain, region)
     flags = {**result.flags, "may_jump": np.logical_and(may_jump(half, plain), not polynomial).any(axis=1)}
     return replace(result, standard_error=error, half_width=half, flags=flags)
 
@@ -427,15 +427,15 @@ def judge(
     """
     held_out = [average(corrected, worth) for corrected, worth in zip(fit.corrected, worths, strict=True)]
     own, least = unseen(held_out), floor(plain, rounding)
-    error = np.maximum(np.hypot(each(held_out, "plain_error"), REGION_ERROR * own), least)
-    half = np.maximum(np.hypot(each(held_out, "half_width"), REGION * own), least)
+    error = np.maximum(np.hypot(by_task(held_out, "plain_error"), REGION_ERROR * own), least)
+    half = np.maximum(np.hypot(by_task(held_out, "half_width"), REGION * own), least)
     if one_fit:
-        unit = np.maximum(each(plain, "plain_error"), 1e-300)
+        unit = np.maximum(by_task(plain, "plain_error"), 1e-300)
         error, half = ((of / unit).max(axis=1, keepdims=True) * unit for of in (error, half))
-    exact = each(held_out, "largest") <= negligible(plain, rounding)
+    exact = by_task(held_out, "largest") <= negligible(plain, rounding)
     region = np.where(exact & polynomial, 0.0, unseen(plain))
     # variances are known up to a relative error of sqrt(2 / carriers): a gain must be seen through it
-    pays = np.where(exact, 1.0, np.maximum(1 - np.sqrt(2 / each(plain, "carriers")), GAIN))
-    seen = np.where(half < pays * each(plain, "half_width"), half, np.inf)
-    few = np.where(exact, np.inf, each(held_out, "carriers"))
-    return Verdict(each(held_out, "mean"), seen, *widened(error, half, plain, region), few)
+    pays = np.where(exact, 1.0, np.maximum(1 - np.sqrt(2 / by_task(plain, "carriers")), GAIN))
+    seen = np.where(half < pays * by_task(plain, "half_width"), half, np.inf)
+    few = np.where(exact, np.inf, by_task(held_out, "carriers"))
+    return Verdict(by_task(held_out, "mean"), seen, *widened_errors(error, half, plain, region), few)

@@ -104,10 +104,10 @@ def _numpyro_scores(model, data, draws: dict[str, Any], params) -> tuple[np.ndar
     from numpyro import handlers
     from numpyro.infer.util import potential_energy, unconstrain_fn
 
-    from lowvar.vi.numpyro.trace import RUNNING, AllRows, converted, plain, prototype, run_on
+    from lowvar.vi.numpyro.trace import RUNNING, AllRows, jax_arguments, plain, prototype, run_on
 
     name = getattr(getattr(model, "func", model), "__name__", "model")
-    model, data = plain(model), converted(model, data, name)
+    model, data = plain(model), jax_arguments(model, data, name)
     trace = prototype(AllRows(model), data, name)
     model = handlers.substitute(AllRows(model), data=_values(trace, params, name))
     sites, leading = _sites(trace, draws, name)

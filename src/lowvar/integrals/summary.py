@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from lowvar.core.frames import ROUNDING, rounded
+from lowvar.core.frames import ROUNDING, rounded_text
 from lowvar.errors import UserError, check_known, chosen_names
 from lowvar.integrals.base import UNITS
 from lowvar.integrals.integrate import integrate
@@ -114,6 +114,6 @@ def summary(
         }  # fmt: skip
     table = pd.DataFrame(columns, index=pd.Index(names, dtype=object))
     if round_to:
-        table = rounded(table, {"mean": "mcse_mean", "sd": "mcse_sd"})
+        table = rounded_text(table, {"mean": "mcse_mean", "sd": "mcse_sd"})
     table.attrs["notes"] = (*notes, *found.notes)
     return table

@@ -14,7 +14,7 @@ from lowvar.core.intervals import median_interval, share_interval
 from lowvar.core.keys import named_key
 from lowvar.errors import UserError, kind_of, whole
 from lowvar.vi.fit import bar, fit
-from lowvar.vi.numpyro.trace import AllRows, converted, is_latent, leaves, plain, run_on, sites_of
+from lowvar.vi.numpyro.trace import AllRows, is_latent, jax_arguments, leaves, plain, run_on, sites_of
 from lowvar.vi.summary import label
 
 _FEWEST = 20  # simulated data sets, below which an interval of a coverage says nothing
@@ -217,7 +217,7 @@ def _simulated(model, data, observed, key, name: str) -> tuple[dict[str, np.ndar
 
 def _drawn(handled, model, data, name: str) -> dict[str, Any]:
     """The sites of a run that draws values."""
-    arguments = converted(model, data, name)
+    arguments = jax_arguments(model, data, name)
     with run_on(name, arguments):
         try:
             return sites_of(handled, **arguments)

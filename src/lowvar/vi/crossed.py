@@ -227,7 +227,7 @@ def samples(problem, found: Mapping[str, np.ndarray], run: int = 0):
     return pd.concat(tables, ignore_index=True)
 
 
-def of_batches(samples, batch_size: int, rows: int | None = None):
+def batch_variances(samples, batch_size: int, rows: int | None = None):
     """Variances of a batch's gradient by source, from one estimator's ``samples`` in one block.
 
     Args:
@@ -255,7 +255,7 @@ def table(samples, batch_size: int, rows: int | None = None):
     Args:
         samples: a table as from ``samples``, of one or more runs.
         batch_size: ``B``.
-        rows: as for ``of_batches``.
+        rows: as for ``batch_variances``.
 
     Returns:
         A pandas table with the columns ``method, block, source, variance, low, high, share, share_low,
@@ -266,7 +266,7 @@ def table(samples, batch_size: int, rows: int | None = None):
 
     out = []
     for (method, block), group in samples.groupby(["method", "block"], sort=False):
-        values = of_batches(group, batch_size, rows)
+        values = batch_variances(group, batch_size, rows)
         for source, sample in values.items():
             out.append(
                 {"method": method, "block": block, "source": source,
@@ -288,7 +288,7 @@ def worth(
         samples: a table as from ``samples``, of one run.
         times: of a step, ``(rounds,)``, relative to the same estimator.
         carried: squared errors carried over from earlier steps, which count as variance.
-        batch_size: as for ``of_batches``.
+        batch_size: as for ``batch_variances``.
         rows: as there.
 
     Returns:
@@ -297,7 +297,7 @@ def worth(
     """
     of_all = samples[samples["block"] == "all"]
     totals = {
-        method: of_batches(group, batch_size, rows)["total"] + max(0.0, carried.get(method, 0.0))
+        method: batch_variances(group, batch_size, rows)["total"] + max(0.0, carried.get(method, 0.0))
         for method, group in of_all.groupby("method", sort=False)
     }
     base, found = "naive" if "naive" in totals else next(iter(totals)), {}

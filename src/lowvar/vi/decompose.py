@@ -19,10 +19,10 @@ from lowvar.vi import crossed as analysis
 from lowvar.vi.batches import reshuffled
 from lowvar.vi.descent import DescentState, descend, of_batch, of_shared, taking
 from lowvar.vi.estimators.base import Estimator
-from lowvar.vi.fit import Fit, completed, fit
+from lowvar.vi.fit import Fit, fit, run_to_end
 from lowvar.vi.gradient_errors import diagnose, first_batch, reference_points
 from lowvar.vi.guides.amortised import Amortised
-from lowvar.vi.guides.forms import inferred
+from lowvar.vi.guides.forms import guide_of_params
 from lowvar.vi.run import engine as engines
 from lowvar.vi.run.fit_run import FitRun
 from lowvar.vi.saved import densities
@@ -208,7 +208,7 @@ def decompose(
         run = None  # its memories belong to another density, or to other batches or noise
     guide_params, auto, place = dict(problem.start), given, "at the fit" if run else "at the given parameters"
     if auto is None:
-        fitted = completed(problem, FitRun(methods[leader], settings, num_steps, seed, problem.name, 0), progress)
+        fitted = run_to_end(problem, FitRun(methods[leader], settings, num_steps, seed, problem.name, 0), progress)
         guide_params, auto, place, run = fitted.guide_params, fitted.params, "at its fit", fitted.run
     if run:
         label = _own_label(methods, run.method)
@@ -264,7 +264,7 @@ def _guide_of(params):
     if isinstance(params, Fit):
         make: Any = params.problem.family
         return lambda **given: make(SimpleNamespace(**given))
-    return inferred(params)
+    return guide_of_params(params)
 
 
 def _arrays(problem, params):

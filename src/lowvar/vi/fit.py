@@ -27,7 +27,8 @@ from lowvar.vi.judgement import (
     LEAST,
     Optimum,
     common_elbo,
-    judged,
+    effective_share,
+    judge_fit,
     khat,
     khat_draws,
     khat_limit,
@@ -35,7 +36,7 @@ from lowvar.vi.judgement import (
     log_weights,
     noisy_of,
     reliable,
-    smoothed,
+    smoothed_weights,
 )
 from lowvar.vi.run import engine as engines
 from lowvar.vi.run import fixed_draws
@@ -215,7 +216,7 @@ class Fit:
                     "this guide cannot be resampled to the posterior's; try fit.with_linear_response(), a wider guide, "
                     "or NUTS"
                 )
-            shares = smoothed(weights)
+            shares = smoothed_weights(weights)
             effective = float(1 / np.square(shares).sum())
             places = (numpy_generator(named_key(seed, "resampling")).random() + np.arange(num_samples)) / num_samples
             chosen = np.searchsorted(np.cumsum(shares), places).clip(max=drawn - 1)  # systematic
@@ -332,7 +333,7 @@ class Fit:
         longer = replace(run.settings, epochs=-(-total // steps), schedule=_to(total, run.settings.schedule))
         draws = run.khat_samples if khat_samples is None else checked_draws(khat_samples)
         run = replace(run, settings=longer, num_steps=total, ended="budget", khat_samples=draws)
-        return completed(self.problem, run, progress, rule_of(stop), callback)
+        return run_to_end(self.problem, run, progress, rule_of(stop), callback)
 
     def save(self, path: str | os.PathLike) -> None:
         """Writes the fit to one npz file, whole or not at all; ``lowvar.load`` reads it.
@@ -550,7 +551,8 @@ def fit(
             params)``: the means and scales of latent sites in the data plate are a function of the row's data.
             NumPyro's ``AutoNormal``, ``AutoMultivariateNormal`` and ``AutoLowRankMultivariateNormal``, the classes or
             guides of this model, stand for the first, the second and the last, their ``init_loc_fn`` for ``init``. Or a
-            factory ``(dim, backend, noiseless, sites, **options) -> lowvar.vi.guides.gaussian.Gaussian`` of your own.
+            factory ``(dim, backend, noiseless, sites, **options) -> lowvar.vi.guides.gaussian.Gaussian`` of your own,
+            see docs/adding-a-guide.md.
         estimator: the gradient estimator, by name (``lowvar list estimators``), as ``"module:function"``, or as a
             factory ``(problem, batches, **options) -> Estimator`` of your own, see docs/adding-an-estimator.md. If not
             given, ``joint_adaptive``, which docs/design-notes.md compares with others; ``naive`` for a fit of less than
@@ -646,7 +648,7 @@ def fit(
         problem = divided(problem, devices, settings.batch_size)
     method = Method(estimator or default_estimator(problem, settings, steps), options)
     run = FitRun(method, settings, steps, seed, problem.name, draws)
-    return completed(problem, run, progress, rule_of(stop), callback, first)
+    return run_to_end(problem, run, progress, rule_of(stop), callback, first)
 
 
 def _fixed(problem, num_steps, seed, elbo_samples, khat_samples, progress, callback, first) -> Fit | None:
@@ -669,7 +671,7 @@ def _fixed(problem, num_steps, seed, elbo_samples, khat_samples, progress, callb
         return call_back(callback, Evaluation(iteration, elbo, error, lambda: problem.named(final)))
 
     with interruptible() as pressed, bar(progress, problem.name, num_steps, "iteration") as tick:
-        found = fixed_draws.maximised(
+        found = fixed_draws.maximise(
             problem, problem.start, num_steps, lambda name: named_key(seed, problem.name, "fixed draws", name), measure,
             tick, pressed,
         )  # fmt: skip
@@ -708,13 +710,15 @@ def _with_notes(
         before: further notes, which come first.
         ended: why it ended.
         steps: its steps in words.
-        stated: see ``judged``.
+        stated: see ``judge_fit``.
     """
     name, k, optimum = fitted.problem.name, None, None
     if ended == "callback" and not trace["iteration"].iloc[-1]:  # there is no fit to judge
         notes: tuple[str, ...] = (f"{name}: the callback ended the fit before its first step",)
     else:
-        k, optimum, notes = judged(fitted, settings, seed, trace, 0 if ended == "interrupted" else khat_samples, stated)
+        k, optimum, notes = judge_fit(
+            fitted, settings, seed, trace, 0 if ended == "interrupted" else khat_samples, stated
+        )
     interrupted = [f"{name}: Ctrl-C ended the fit after {steps}"] if ended == "interrupted" else []
     notes = (*interrupted, *before, *notes)
     for note in notes:
@@ -722,7 +726,7 @@ def _with_notes(
     return replace(fitted, khat=k, notes=notes, optimum=optimum)
 
 
-def completed(problem, run: FitRun, progress, rule=None, callback=None, first: tuple[str, ...] = ()) -> Fit:
+def run_to_end(problem, run: FitRun, progress, rule=None, callback=None, first: tuple[str, ...] = ()) -> Fit:
     """The fit with the settings of ``run``, continued from where it stands."""
     engine = engines.build(
         problem, run.method, run.settings, seed=run.seed, name=run.name, starts=starts(problem), num_steps=run.num_steps

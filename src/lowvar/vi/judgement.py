@@ -152,7 +152,7 @@ def khat(weights) -> float:
         return float(_psis_khat(weights))
 
 
-def smoothed(weights) -> np.ndarray:
+def smoothed_weights(weights) -> np.ndarray:
     """Pareto-smoothed importance weights ``(S,)`` that sum to 1, from their logarithms.
 
     The largest are replaced by the expected order statistics of the generalised Pareto distribution that is fitted to
@@ -307,7 +307,7 @@ def _by_gradient(problem, slopes, other: Optimum | None) -> Optimum:
 
     Args:
         problem: the problem.
-        slopes: see ``fixed_draws.maximised``.
+        slopes: see ``fixed_draws.maximise``.
         other: an estimate from importance weights, whose means' step takes the curvature between coordinates.
     """
     free = noisy_of(problem)
@@ -603,7 +603,7 @@ def khat_noise(problem, seed: int, draws: int) -> np.ndarray:
     return eps.astype(problem.dtype)
 
 
-def judged(
+def judge_fit(
     fit: Any,
     settings: Any,
     seed: int,
@@ -620,7 +620,7 @@ def judged(
         trace: the ELBOs of its iterates.
         draws: for k-hat; 0 for none, and None for as many as the number of rows allows.
         stated: of a fit at fixed draws, what it lacks to its optimum, in words, or nothing, and its gradient at fresh
-            draws, see ``fixed_draws.maximised``.
+            draws, see ``fixed_draws.maximise``.
     """
     problem, k, narrow, optimum, mode, good = fit.problem, None, None, None, "", False
     params = {block: problem.backend.asarray(value) for block, value in fit.guide_params.items()}

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lowvar.core import drawing
-from lowvar.core.drawing import BAND, FAINT, INK, SMALL, Axes, Picture, styled
+from lowvar.core.drawing import BAND, FAINT, INK, SMALL, Axes, Picture, with_style
 
 _COLOUR = "#0072B2"
 _END = 0.1  # the second panel begins at this share of the steps
@@ -35,7 +35,7 @@ SOURCES = {  # label, colour, and colour of text on it; three of Tol's muted col
 }
 
 
-@styled
+@with_style
 def elbo_figure(fit, stem: str | os.PathLike | None = None) -> Picture:
     """The ELBO of a ``Fit`` with its standard error; see ``Fit.plot``."""
     import matplotlib.pyplot  # noqa: F401  # notebooks show figures once it is imported
@@ -90,7 +90,7 @@ def _decades(ax: Axes, last: int) -> None:
     ax.xaxis.set_minor_locator(NullLocator())
 
 
-@styled
+@with_style
 def shares(rows: Any, labels: Mapping[str, str]) -> Picture:
     """A row of two panels for each problem: stacked bars of shares, and points of variances.
 

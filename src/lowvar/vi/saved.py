@@ -482,10 +482,10 @@ def _check_densities(where, saved, now) -> None:
 
 def _check_data(where, head: Header, model, data) -> None:
     """Rejects data that are not those of the fit."""
-    from lowvar.vi.numpyro.trace import converted
+    from lowvar.vi.numpyro.trace import jax_arguments
 
     saved = {name: asdict(one) for name, one in head.data.items()}
-    now = {name: _fingerprint(one) for name, one in converted(model, data, head.name).items()}
+    now = {name: _fingerprint(one) for name, one in jax_arguments(model, data, head.name).items()}
     if set(saved) != set(now):
         raise UserError(f"{where}: the fit's data were {', '.join(saved) or 'none'}, not {', '.join(now) or 'none'}")
     for name, was in saved.items():

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from lowvar.core.frames import ROUNDING, rounded
+from lowvar.core.frames import ROUNDING, rounded_text
 from lowvar.errors import UserError, check_known, chosen_names
 from lowvar.vi.judgement import Optimum
 
@@ -51,7 +51,7 @@ def summary(
         return table
     check_known("way to round", round_to, ROUNDING, where="summary: round_to")
     errors = dict.fromkeys(columns[:4], "mcse_mean") | {"sd": "mcse_sd", "lr_sd": "lr_sd_se"}
-    return rounded(table, errors)
+    return rounded_text(table, errors)
 
 
 def label(place: tuple[int, ...]) -> str:

@@ -30,10 +30,10 @@ class Prepared:
 
 
 def load(path: str | os.PathLike) -> Prepared:
-    """Reads and checks an npz, as ``core.npz.of_model``, and its metadata.
+    """Reads and checks an npz, as ``core.npz.model_arrays``, and its metadata.
 
     Raises:
-        UserError: as ``core.npz.of_model``, and metadata that `prepare` did not write.
+        UserError: as ``core.npz.model_arrays``, and metadata that `prepare` did not write.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "mine.npz"
@@ -41,7 +41,7 @@ def load(path: str | os.PathLike) -> Prepared:
     >>> load(path).arrays
     {'claims': array([1.5, 2. ])}
     """
-    arrays, meta, digest = npz.of_model(path)
+    arrays, meta, digest = npz.model_arrays(path)
     return Prepared(arrays, _meta(meta, Path(path)), digest)
 
 

@@ -11,7 +11,7 @@ from lowvar.integrals.base import IntegralProperties, Integrals, Integrator, Sam
 from lowvar.integrals.exact.bfgs import minimise
 from lowvar.integrals.exact.gls import Fit, solve
 from lowvar.integrals.exact.kernel_fit import KernelFit, learn, space_of
-from lowvar.integrals.exact.reml import Hyper, pieces, shifted
+from lowvar.integrals.exact.reml import Hyper, pieces, plus_diagonal
 from lowvar.integrals.exact.settings import FitSettings, check_memory, check_sizes
 from lowvar.integrals.kernels import Kernel
 from lowvar.integrals.stacked import Batched, cholesky, diagonal, inverse, solve_lower, stack
@@ -50,7 +50,7 @@ class TaskObjective(Batched):
 
     def covariance(self, B: np.ndarray) -> np.ndarray:
         """``M (R, M, M)``."""
-        return shifted(self.matrix * (self.member @ B @ self.member.T), self.noise)
+        return plus_diagonal(self.matrix * (self.member @ B @ self.member.T), self.noise)
 
     def best(self, B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The objective at the best function and constants, and ``A' k0 A`` there.

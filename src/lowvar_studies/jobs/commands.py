@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lowvar.core import artifact, loop
-from lowvar.core.files import all_or_none, alone, sha256, write_text
+from lowvar.core.files import all_or_none, folder_lock, sha256, write_text
 from lowvar.errors import UserError, check_known
 from lowvar_studies.jobs.common_files import CLAIMS
 from lowvar_studies.jobs.study import Job, Study
@@ -29,7 +29,7 @@ def run(job: Job, data=None, out=None, study=None, *, prepared=None, checkpoints
     mark = artifact.stamp(spec.hash, inputs, packages=(*artifact.PACKAGES, *family.packages(spec)))
     engine = family.engine(settled, source)
     saved = mark | {"place": job.place("checkpoint.npz")}
-    with alone(out, checkpoint.parent), progress_bar(engine.stops[-1], " ".join(job.names.values())) as tick:
+    with folder_lock(out, checkpoint.parent), progress_bar(engine.stops[-1], " ".join(job.names.values())) as tick:
         result = loop.complete(engine, progress=tick, checkpoint=checkpoint, mark=saved, every=checkpoint_every)
         files = {"params.npz": result.params, "timing.parquet": _named(job, result.timing),
                  "provenance.json": settled, "trace.parquet": _named(job, result.trace)}  # fmt: skip
@@ -47,7 +47,7 @@ def tune(job: Job, data=None, out=None, *, checkpoints=None, checkpoint_every=10
     search: Callable[..., Any] = job.study.family.tune  # type: ignore[assignment]
     label = f"{' '.join(job.names.values())} tuning"
     saved = mark | {"place": job.place("checkpoint.npz")}
-    with alone(out, checkpoint.parent), progress_bar(spec.trials, label, "trial") as tick:
+    with folder_lock(out, checkpoint.parent), progress_bar(spec.trials, label, "trial") as tick:
         study, timing = search(spec, prepared, checkpoint=checkpoint, mark=saved, progress=tick, every=checkpoint_every)
         files = {"timing.parquet": _named(job, timing), "provenance.json": spec, "study.parquet": _named(job, study)}
         made = _leave(job, out, mark, files)
@@ -164,11 +164,11 @@ def check(study: Study) -> list[str]:
         published.append((files, study.command(f"figure {kind}", **where)))
     for (path, *others), rebuild in published:
         if not path.is_file():
-            alone = [file for file in others if file.is_file()]
-            found += [f"{path}: it is missing, and {file.name} is there; make both with: {rebuild}" for file in alone]
+            rest = [file for file in others if file.is_file()]
+            found += [f"{path}: it is missing, and {file.name} is there; make both with: {rebuild}" for file in rest]
             continue
         try:
-            mark = artifact.verified(
+            mark = artifact.verified_stamp(
                 path, expect={"spec": study.experiment.hash, "place": study.place(path)}, rebuild=rebuild
             )
         except UserError as error:

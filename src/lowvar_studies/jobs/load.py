@@ -9,7 +9,7 @@ import difflib
 from pathlib import Path
 from typing import Any
 
-from lowvar.errors import UserError, check_known, of_place, unknown_name
+from lowvar.errors import UserError, check_known, file_error, unknown_name
 from lowvar.registry import look_in
 from lowvar_studies.jobs.common_spec import SCALES, merged, validated
 from lowvar_studies.jobs.integral.spec import IntegralExperiment
@@ -43,7 +43,7 @@ def load_experiment(path: str | Path, scale: str) -> "Experiment":
         there = path.is_file()
         known = [p.stem for p in path.parent.glob("*.yaml")] if not there and path.parent.is_dir() else []
     except OSError as error:
-        raise of_place(error) or error from error
+        raise file_error(error) or error from error
     if not there:
         if not difflib.get_close_matches(path.stem, known, n=1, cutoff=0.4):
             raise UserError(f"{path}: no such experiment file")

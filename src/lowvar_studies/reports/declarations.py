@@ -205,11 +205,11 @@ class Figure:
 
     def render(self, table: Frame, **options: Any) -> tuple[Any, Frame]:
         """The ``matplotlib.figure.Figure`` and the rows that it shows; raises like ``picture``."""
-        from lowvar.core.drawing import styled
+        from lowvar.core.drawing import with_style
         from lowvar_studies.reports.drawing.charts import round_ticks
 
         rows = self.rows(table, **options)
-        figure = styled(self.draw)(rows, **self._keywords_for(self.draw, options))
+        figure = with_style(self.draw)(rows, **self._keywords_for(self.draw, options))
         round_ticks(figure)
         return figure, rows
 

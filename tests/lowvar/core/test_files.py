@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from lowvar.cli import main
-from lowvar.core.files import all_or_none, alone, atomic, write_text
+from lowvar.core.files import all_or_none, atomic, folder_lock, write_text
 from lowvar.errors import UserError
 from lowvar_studies.yaml_files import read_yaml
 
@@ -111,11 +111,11 @@ def test_a_folder_in_use_is_waited_for(tmp_path, recwarn):
     entered = threading.Event()
 
     def other():
-        with alone(tmp_path):
+        with folder_lock(tmp_path):
             entered.set()
 
     thread = threading.Thread(target=other)
-    with alone(tmp_path):
+    with folder_lock(tmp_path):
         thread.start()
         while thread.is_alive() and not recwarn.list:
             time.sleep(0.01)

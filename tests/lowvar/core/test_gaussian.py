@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import qmc
 
-from lowvar.core.gaussian import GAUSSIAN, directions, orthogonal, points, rqmc, scrambled
+from lowvar.core.gaussian import GAUSSIAN, directions, orthogonal, points, rqmc, scrambled_sobol
 from lowvar.errors import UserError
 
 SCHEMES = sorted(GAUSSIAN)
@@ -108,7 +108,7 @@ def boxes(x, other, left, bits):
 
 
 def test_a_scramble_keeps_the_net():
-    x = np.asarray(jax.jit(jax.vmap(lambda key: scrambled(key, 64, 5)))(KEYS[:4]))
+    x = np.asarray(jax.jit(jax.vmap(lambda key: scrambled_sobol(key, 64, 5)))(KEYS[:4]))
     plain = (qmc.Sobol(5, scramble=False).random(64) * 2**32).astype(np.uint32)
     for bits, other in itertools.product(range(1, 6), range(1, 5)):
         for left in range(bits + 1):
@@ -119,7 +119,9 @@ def test_a_scramble_keeps_the_net():
 
 
 def test_scrambled_digits_are_uniform_and_pairwise_as_owen_says():
-    x = np.asarray(jax.jit(jax.vmap(lambda key: scrambled(key, 8, 3)))(jax.random.split(jax.random.key(2), 20_000)))
+    x = np.asarray(
+        jax.jit(jax.vmap(lambda key: scrambled_sobol(key, 8, 3)))(jax.random.split(jax.random.key(2), 20_000))
+    )
     ones = np.stack([((x >> b) & 1).mean(0) for b in range(32)])
     assert np.abs(ones - 0.5).max() < 5 * 0.5 / np.sqrt(len(x))
     # two points that part at digit k agree before it, differ at it, and are independent after it
@@ -135,7 +137,7 @@ def test_variance_falls_as_scipys():
     def smooth(u):
         return (1 + 0.5 * (u - 0.5)).prod(-1)
 
-    x = np.asarray(jax.jit(jax.vmap(lambda key: scrambled(key, 64, 4)))(KEYS[:500]))
+    x = np.asarray(jax.jit(jax.vmap(lambda key: scrambled_sobol(key, 64, 4)))(KEYS[:500]))
     ours = smooth((x + 0.5) / 2**32).mean(1).var(ddof=1)
     rng = np.random.default_rng(0)
     scipys = np.var([smooth(qmc.Sobol(4, rng=rng).random(64)).mean() for _ in range(500)], ddof=1)

@@ -20,7 +20,7 @@ def test_no_bit_changes_what_is_read(write):
         bits[place // 8] ^= 1 << place % 8
         try:
             found = npz.read(io.BytesIO(bytes(bits)))
-        except npz.Damaged:
+        except npz.DamagedFile:
             refused += 1
             continue
         assert list(found) == list(ARRAYS)
@@ -33,5 +33,5 @@ def test_bytes_after_the_end_are_the_reason(more):
     stream = io.BytesIO()
     np.savez(stream, **ARRAYS)
     stream.write(more)
-    with pytest.raises(npz.Damaged, match=r"bytes .*end"):
+    with pytest.raises(npz.DamagedFile, match=r"bytes .*end"):
         npz.read(stream)

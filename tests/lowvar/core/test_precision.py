@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import lowvar
-from lowvar.core.rows import rounded
+from lowvar.core.rows import float32_merges_rows
 from lowvar.errors import UserError
 
 RNG = np.random.default_rng(0)
@@ -47,16 +47,16 @@ KEPT = {
 
 @pytest.mark.parametrize("kind", LOST)
 def test_what_is_lost(kind, rng):
-    certain, _ = rounded(LOST[kind])
+    certain, _ = float32_merges_rows(LOST[kind])
     assert certain
-    certain, said = rounded(np.column_stack([rng.normal(size=len(LOST[kind])), LOST[kind]]))
+    certain, said = float32_merges_rows(np.column_stack([rng.normal(size=len(LOST[kind])), LOST[kind]]))
     assert certain
     assert "column 1" in said
 
 
 @pytest.mark.parametrize("kind", KEPT)
 def test_what_is_kept(kind):
-    assert rounded(KEPT[kind]) is None
+    assert float32_merges_rows(KEPT[kind]) is None
 
 
 def line(t, y=None, batch_size=None):
@@ -94,7 +94,7 @@ def test_every_way_in_refuses_them(tmp_path):
 
 def test_a_doubtful_rounding_is_a_note():
     data = {"t": 2.459e6 + np.linspace(0, 3650, 300) ** 0.99, "y": Y}
-    certain, _ = rounded(data["t"])
+    certain, _ = float32_merges_rows(data["t"])
     assert not certain
     with jax.enable_x64(False), pytest.warns(UserWarning, match="'t'"):
         fit = lowvar.fit(line, data, **QUICK)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from lowvar.core.torch import BACKEND, traced
+from lowvar.core.torch import BACKEND, trace_program
 from lowvar.core.torch_graph import _Recorder
 
 RNG = torch.Generator().manual_seed(0)
@@ -56,7 +56,7 @@ def gradient(z):
 
 def test_particles_are_one_matrix_product_and_values_that_nothing_uses_are_not_computed():
     particles = torch.randn(50, 3, generator=torch.Generator().manual_seed(1))
-    program = traced(lambda z: [BACKEND.vmap(gradient)(z)], [particles])
+    program = trace_program(lambda z: [BACKEND.vmap(gradient)(z)], [particles])
     with _Recorder() as recorder:
         (found,) = program(particles)
     made = [op.overloadpacket.__name__ for op in recorder.made]

@@ -6,7 +6,7 @@ import pyarrow.parquet
 import pytest
 
 from lowvar import Parquet, UserError
-from lowvar.core.rows import Mapped, in_files
+from lowvar.core.rows import MappedArrays, in_files
 from lowvar.core.windows import inflation, windows
 
 
@@ -80,7 +80,7 @@ def test_memory_mapped_arrays_and_those_of_their_length_are_rows(tmp_path):
     np.save(tmp_path / "x.npy", np.arange(12.0).reshape(6, 2))
     x = np.load(tmp_path / "x.npy", mmap_mode="r")
     source, others = in_files({"x": x, "y": [1, 2, 3, 4, 5, 6], "scale": np.ones(2), "k": 3})
-    assert isinstance(source, Mapped)
+    assert isinstance(source, MappedArrays)
     assert set(others) == {"scale", "k"}
     found = source.take(np.array([1, 4]))
     np.testing.assert_array_equal(found["x"], [[2, 3], [8, 9]])

@@ -17,7 +17,7 @@ from exact_samples import (
 from lowvar.errors import UserError
 from lowvar.integrals.exact.control_functional import control_functional
 from lowvar.integrals.exact.gls import shared_objective, spectrum_of
-from lowvar.integrals.exact.kernel_fit import fit, related, space_of
+from lowvar.integrals.exact.kernel_fit import correlation_factor, fit, space_of
 from lowvar.integrals.exact.reml import Hyper, Space, objective
 from lowvar.integrals.exact.settings import FitSettings
 from lowvar.integrals.exact.sparse_control_functional import sparse_control_functional
@@ -192,7 +192,7 @@ def check_gradient(function, z, tolerance):
 def test_slopes_of_the_restricted_likelihood(shared):
     data = stack(normal(smooth, sizes=(12, 12, 12), shared=shared, spread=(1.0, 1.1, 1.2)), shared=shared)
     chosen = FitSettings()
-    factor = np.ones((2, 1, 1)) if shared else np.broadcast_to(related(3), (2, 3, 3))
+    factor = np.ones((2, 1, 1)) if shared else np.broadcast_to(correlation_factor(3), (2, 3, 3))
     space = space_of(data, chosen, factor, not shared)
     z = space.pack(space.fixed)
     assert z.shape[1] == 4 + (0 if shared else 5)  # two lengthscales, the trend, the nugget, B
@@ -204,7 +204,7 @@ def test_slopes_of_the_restricted_likelihood(shared):
 def test_slopes_in_the_eigenvectors():
     data = stack(normal(smooth, sizes=(12, 12, 12), shared=True, spread=(1.0,) * 3), shared=True)
     matrix = np.stack([stein(x, x, s, s) for x, s in zip(data.x, data.scores, strict=True)])
-    fixed = Hyper({}, np.full(2, 0.01), np.broadcast_to(related(3), (2, 3, 3)))
+    fixed = Hyper({}, np.full(2, 0.01), np.broadcast_to(correlation_factor(3), (2, 3, 3)))
     space = Space(fixed, (), True, True, np.zeros((2, 2)))
     level = np.trace(matrix, axis1=1, axis2=2) / 12
     function = shared_objective(spectrum_of(matrix, data.y), space, level)

@@ -55,8 +55,8 @@ def by_hand(kind, fit):
     solver, run = fit.run.settings, fit.run
     whole = problem_of(regression, DATA)
     steps, numbers = -(-N // SIZE), {"row": np.arange(N)}
-    source = in_files.Mapped(DATA)
-    order = in_files.Mapped(numbers)
+    source = in_files.MappedArrays(DATA)
+    order = in_files.MappedArrays(numbers)
     order.sizes, order._starts, order.window = source.sizes, source._starts, source.window
     draw = GAUSSIAN["iid"](1).draw
     estimator = make_estimator(kind, whole, SIZE)

@@ -40,7 +40,7 @@ def test_a_header_that_does_not_fit_is_refused(tmp_path, header):
     text = header.ljust(118).encode() + b"\n"
     with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
         archive.writestr("x.npy", b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text + b"\0" * 8)
-    with pytest.raises(npz.Damaged, match="array 'x'"):
+    with pytest.raises(npz.DamagedFile, match="array 'x'"):
         npz.read(tmp_path / "a.npz")
 
 

@@ -97,7 +97,7 @@ def test_equal_settings_of_another_experiment_are_the_same_run(study, tmp_path):
 def test_a_file_without_its_place_is_refused(study):
     """As earlier versions wrote them."""
     job = next(iter(study.jobs("run")))
-    mark = artifact.verified(job.outputs[0])
+    mark = artifact.verified_stamp(job.outputs[0])
     table = artifact.read_table(job.outputs[0])
     artifact.write_table(job.outputs[0], table, {key: one for key, one in mark.items() if key != "place"})
     with pytest.raises(UserError, match=r"place.*lowvar run"):
@@ -106,7 +106,7 @@ def test_a_file_without_its_place_is_refused(study):
 
 def test_results_of_another_version_are_named(study):
     job = next(iter(study.jobs("run")))
-    mark = artifact.verified(job.outputs[0])
+    mark = artifact.verified_stamp(job.outputs[0])
     mark["versions"]["lowvar"] = "0.0.7"
     artifact.write_table(job.outputs[0], artifact.read_table(job.outputs[0]), mark)
     with pytest.warns(UserWarning, match=r"0\.0\.7"):
@@ -123,7 +123,7 @@ def test_a_figure_of_an_older_table_is_found(study):
     """The table is made anew from other rows, with its csv: its figures are those of the former one."""
     kind, drawn = next(iter(study.figures.items()))
     (path,), (csv,) = study.table_files(drawn.table), study.table_files(drawn.table, ending="csv")
-    mark, table = artifact.verified(path), artifact.read_table(path)
+    mark, table = artifact.verified_stamp(path), artifact.read_table(path)
     newer = table.iloc[::-1].reset_index(drop=True)
     csv.write_text(newer.to_csv(index=False, float_format="%.8g"))
     beside = mark["beside"] | {study.place(csv): sha256(csv)}
@@ -156,7 +156,7 @@ def test_rows_of_another_method_or_without_a_column_are_refused(study):
     """With a right stamp, as another version of lowvar may have written them."""
     job = next(iter(study.jobs("run")))
     file = job.outputs[0]
-    table, mark = artifact.read_table(file), artifact.verified(file)
+    table, mark = artifact.read_table(file), artifact.verified_stamp(file)
     for changed, said in ((table.assign(method="other"), "method"), (table.drop(columns="best"), "best")):
         artifact.write_table(file, changed, mark)
         with pytest.raises(UserError, match=said):
@@ -173,7 +173,7 @@ def test_any_forged_checkpoint_is_discarded(study, tmp_path, every):
     right = {"done": np.array(0), "laps": np.zeros(1), "clock": np.zeros(2)}
     right |= {f"leaf{i}": leaf for i, leaf in enumerate(engine.flatten(state))}
     measured = {f"measured_{name}": np.array([one]) for name, one in engine.measure(state, 0).items()}
-    mark = {**artifact.verified(job.outputs[0]), "place": job.place("checkpoint.npz")}
+    mark = {**artifact.verified_stamp(job.outputs[0]), "place": job.place("checkpoint.npz")}
     name = next(iter(measured))
     forged = [
         {"done": np.array(10**18)}, {"done": np.array(-1)}, {"done": np.zeros(3, int)}, {"done": np.array("x")},

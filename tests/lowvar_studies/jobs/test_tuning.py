@@ -321,7 +321,7 @@ def test_the_runs_of_tuned_methods_are_gathered(place, whole):
     traces = place.gather("run", "trace.parquet")
     assert set(traces["method"]) == {"plain", "adam", "falling"}
     file = place.job("run", "bc", "adam", "jax").folder / "tuning/study.parquet"
-    before, mark = file.read_bytes(), artifact.verified(file)
+    before, mark = file.read_bytes(), artifact.verified_stamp(file)
     study = artifact.read_table(file)
     artifact.write_table(file, study.assign(value=study["value"] + 1), mark)
     with pytest.raises(UserError, match=r"adam-jax/trace\.parquet: stale, .*--study .*study\.parquet"):

@@ -102,7 +102,7 @@ def solve(matrix: np.ndarray, noise: np.ndarray, y: np.ndarray, member: np.ndarr
         * largest[:, None]
         * np.linalg.norm(influence, axis=1)
         * np.linalg.norm(weights, axis=1)[:, None],
-        *standardised(weights, amplitude, precision),
+        *squared_residuals(weights, amplitude, precision),
     )
 
 
@@ -131,7 +131,7 @@ def _norm(matrix, steps):
     return np.linalg.norm(vector, axis=(1, 2))
 
 
-def standardised(weights, amplitude, precision):
+def squared_residuals(weights, amplitude, precision):
     """Residuals ``weights / precision (R, M)`` of left-out values, standardised: mean square, and largest."""
     with np.errstate(divide="ignore", invalid="ignore"):
         scaled = weights**2 / (amplitude[:, None] * precision)
@@ -157,7 +157,7 @@ class Spectrum(Batched):
 
 
 @dataclass(frozen=True)
-class Rotated:
+class RotatedFit:
     """A fit with given ``B = V D V'`` and noise, in the eigenvectors of both: arrays ``(R, m, T)`` or ``(R, T)``.
 
     Attributes:
@@ -185,7 +185,7 @@ def spectrum_of(matrix: np.ndarray, y: np.ndarray) -> Spectrum:
     return Spectrum(U, np.maximum(S, 0), U.mT @ y, U.sum(1))
 
 
-def rotate(data: Spectrum, B: np.ndarray, shift: np.ndarray) -> Rotated:
+def rotate(data: Spectrum, B: np.ndarray, shift: np.ndarray) -> RotatedFit:
     """The generalised least squares fit in ``O(m T^2 + T^3)``."""
     D, V = np.linalg.eigh(B)
     variance = data.S[:, :, None] * np.maximum(D, 0)[:, None] + shift[:, None, None]
@@ -194,7 +194,7 @@ def rotate(data: Spectrum, B: np.ndarray, shift: np.ndarray) -> Rotated:
     beta = (h * y / variance).sum(1) / information
     weights = (y - h * beta[:, None]) / variance
     precision = 1 / variance - (h / variance) ** 2 / information[:, None]
-    return Rotated(V, variance, information, beta, weights, precision, (y * weights).sum((1, 2)))
+    return RotatedFit(V, variance, information, beta, weights, precision, (y * weights).sum((1, 2)))
 
 
 def shared_objective(data: Spectrum, space: Space, level: np.ndarray) -> Callable:

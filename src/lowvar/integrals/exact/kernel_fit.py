@@ -15,7 +15,7 @@ from lowvar.errors import UserError
 from lowvar.integrals.base import Integrals, Samples
 from lowvar.integrals.exact.bfgs import Minimum, minimise
 from lowvar.integrals.exact.gls import Fit, solve
-from lowvar.integrals.exact.reml import NUGGET, TREND, Covariance, Hyper, Space, objective, pieces, shifted
+from lowvar.integrals.exact.reml import NUGGET, TREND, Covariance, Hyper, Space, objective, pieces, plus_diagonal
 from lowvar.integrals.exact.settings import FitSettings
 from lowvar.integrals.stacked import Batched, Stacked, diagonal, stack
 
@@ -138,7 +138,7 @@ def fit(samples: Samples, chosen: FitSettings, B: np.ndarray | None) -> KernelFi
     """All tasks at once, each with points of its own, in ``O((sum_t m_t)^3)``; ``B (T, T)``, or None to learn it."""
     data = stack(samples, chosen.standardise, penalty=chosen.penalty)
     if B is None:
-        factor = np.broadcast_to(related(data.tasks), (data.repetitions, data.tasks, data.tasks))
+        factor = np.broadcast_to(correlation_factor(data.tasks), (data.repetitions, data.tasks, data.tasks))
     else:
         factor = data.standardised(B)
     space = space_of(data, chosen, factor, B is None and data.tasks > 1)
@@ -148,7 +148,7 @@ def fit(samples: Samples, chosen: FitSettings, B: np.ndarray | None) -> KernelFi
         matrix, level = chosen.covariance.gram(here, hyper.pick(which))
         noise = (hyper.nugget[which] * level)[:, None] + here.ridge
         levels.append(level)
-        fits.append(solve(shifted(matrix, noise), noise, here.y[:, :, 0], here.member, chosen.beta))
+        fits.append(solve(plus_diagonal(matrix, noise), noise, here.y[:, :, 0], here.member, chosen.beta))
     return KernelFit(data, chosen.covariance, space, hyper, np.concatenate(levels), ended, Fit.joined(fits))
 
 
@@ -307,7 +307,7 @@ def _put(values, j, one):
     return np.concatenate([values[:, :j], one, values[:, j + 1 :]], axis=1)
 
 
-def related(tasks: int, correlation: float = 0.95) -> np.ndarray:
+def correlation_factor(tasks: int, correlation: float = 0.95) -> np.ndarray:
     """The factor of a ``B`` that has this correlation between all tasks, ``(T, T)``."""
     return np.linalg.cholesky((1 - correlation) * np.eye(tasks) + correlation)
 

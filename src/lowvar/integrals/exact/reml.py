@@ -246,7 +246,7 @@ def _additive(x: np.ndarray, scores: np.ndarray) -> np.ndarray:
     return np.concatenate([scores, 1 + x * scores], axis=-1)
 
 
-def restricted(
+def restricted_likelihood(
     matrix: np.ndarray, y: np.ndarray, member: np.ndarray, slopes: bool = True
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """Negative log restricted likelihood of ``y = H beta + error``, summed over the columns ``y`` of ``Y``.
@@ -297,11 +297,11 @@ def objective(covariance: Covariance, data: Stacked, space: Space, origin: np.nd
         here, hyper = data.pick(origin[which]), space.unpack(z, which)
         value, gradient = space.prior(z, which)
         matrix, level, *pull = (covariance.with_slopes if slopes else covariance.gram)(here, hyper)
-        noisy = shifted(matrix, (hyper.nugget * level)[:, None] + here.ridge)
-        likelihood, slope = restricted(noisy, here.y, here.member, slopes)
+        noisy = plus_diagonal(matrix, (hyper.nugget * level)[:, None] + here.ridge)
+        likelihood, slope = restricted_likelihood(noisy, here.y, here.member, slopes)
         if slope is not None:
             trace = diagonal(slope).sum(-1)
-            slope = shifted(slope, (hyper.nugget * trace / here.rows)[:, None])  # the noise grows with the kernel
+            slope = plus_diagonal(slope, (hyper.nugget * trace / here.rows)[:, None])  # the noise grows with the kernel
             gradient = gradient + space.pulled_back(hyper, which, pull[0](slope, level * trace))
         return value + likelihood, gradient
 
@@ -326,7 +326,7 @@ def _at_once(data):
     return max(1, CHUNK // data.rows**2)
 
 
-def shifted(matrix: np.ndarray, noise: np.ndarray) -> np.ndarray:
+def plus_diagonal(matrix: np.ndarray, noise: np.ndarray) -> np.ndarray:
     """``matrix + diag(noise)``, for matrices ``(R, M, M)`` and variances ``(R, M)`` or ``(R, 1)``."""
     matrix = matrix.copy()
     rows = np.arange(matrix.shape[-1])

@@ -9,7 +9,7 @@ import numpy as np
 from lowvar.errors import UserError, whole
 from lowvar.integrals.base import IntegralProperties, Integrals, Integrator, Samples, of_last_points, side_by_side
 from lowvar.integrals.exact.kernel_fit import learn, space_of
-from lowvar.integrals.exact.reml import CHUNK, Hyper, shifted
+from lowvar.integrals.exact.reml import CHUNK, Hyper, plus_diagonal
 from lowvar.integrals.exact.settings import FitSettings, check_memory, check_sizes
 from lowvar.integrals.kernels import Kernel
 from lowvar.integrals.regression import LEAST_FREEDOM
@@ -188,7 +188,7 @@ def root(matrix: np.ndarray) -> np.ndarray:
 def _amplitude(chosen: FitSettings, data: Stacked, hyper: Hyper) -> np.ndarray:
     """Amplitudes of the process, ``(R, T)``, by REML from the points that lengthscales were learnt from."""
     matrix, level = chosen.covariance.gram(data, hyper)
-    factor = np.stack([root(one) for one in shifted(matrix, (hyper.nugget * level)[:, None])])
+    factor = np.stack([root(one) for one in plus_diagonal(matrix, (hyper.nugget * level)[:, None])])
     constants = np.broadcast_to(data.member, (len(matrix), *data.member.shape))
     half = solve_lower(factor, np.concatenate([constants, data.y], axis=2))
     one, rest = half[:, :, :1], half[:, :, 1:]

@@ -1,7 +1,7 @@
 """The multilevel reparameterised gradient, with iterations as levels."""
 
 from lowvar.vi.estimators.base import Estimator
-from lowvar.vi.estimators.recursion import checked, recursive, scheduled
+from lowvar.vi.estimators.recursion import checked_schedule, recursive, scheduled
 
 
 def mlmc(problem, batches=None, particles=None, schedule=None, base="naive", restart=None) -> Estimator:
@@ -25,6 +25,6 @@ def mlmc(problem, batches=None, particles=None, schedule=None, base="naive", res
     References:
         Fujisawa and Sato, "Multilevel Monte Carlo variational inference", 2021, eq. 8, Theorem 2 and Algorithm 1.
     """
-    particles, plan = checked("mlmc", particles, schedule)
+    particles, plan = checked_schedule("mlmc", particles, schedule)
     taken = scheduled(particles, plan, batches.steps if batches else 1, restart)
     return recursive("mlmc", problem, batches, carryover=1.0, base=base, restart=restart, particles=taken)

@@ -2,7 +2,7 @@
 
 from lowvar.errors import UserError
 from lowvar.vi.estimators.base import Estimator, rounded_up
-from lowvar.vi.estimators.recursion import base_of, checked, differences
+from lowvar.vi.estimators.recursion import base_of, checked_schedule, differences
 
 _REVIEW = 25  # epochs between updates of the number of particles
 _RATE = 0.1  # of the running mean of the differences' variance
@@ -37,7 +37,7 @@ def mlmc_adaptive(problem, batches=None, particles=None, base="naive") -> Estima
         Fujisawa and Sato, "Multilevel Monte Carlo variational inference", 2021, Theorem 1; the choice with known
         ``V_t`` is Giles's, "Multi-level Monte Carlo path simulation", 2008.
     """
-    first, _ = checked("mlmc_adaptive", particles, None)
+    first, _ = checked_schedule("mlmc_adaptive", particles, None)
     if base == "cv":
         raise UserError("mlmc_adaptive: base = 'cv' would need a Hessian-vector product for every point; use 'naive'")
     gradient = base_of(problem, batches, base)

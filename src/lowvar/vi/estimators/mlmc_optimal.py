@@ -7,7 +7,7 @@ import numpy as np
 
 from lowvar.errors import UserError
 from lowvar.vi.estimators.base import rounded_to
-from lowvar.vi.estimators.recursion import checked, recursive
+from lowvar.vi.estimators.recursion import checked_schedule, recursive
 
 
 def mlmc_optimal(
@@ -46,7 +46,7 @@ def mlmc_optimal(
     References:
         Fujisawa and Sato, "Multilevel Monte Carlo variational inference", 2021, Theorem 1.
     """
-    first, _ = checked("mlmc_optimal", particles, None)
+    first, _ = checked_schedule("mlmc_optimal", particles, None)
     if isinstance(pilot, bool) or not isinstance(pilot, int) or pilot < 2:
         raise UserError(f"mlmc_optimal: pilot = {pilot!r}; a variance needs a whole number of particles, 2 or more")
     if base == "cv":

@@ -141,7 +141,7 @@ def base_of(problem, batches, base: str) -> Base:
     return Base(getattr(importlib.import_module(f"lowvar.vi.estimators.{base}"), base)(problem, batches))
 
 
-def checked(name: str, particles: int | None, given) -> tuple[int | None, Schedule | None]:
+def checked_schedule(name: str, particles: int | None, given) -> tuple[int | None, Schedule | None]:
     """``N_0`` and the schedule, from a ``Schedule`` or a mapping of its settings.
 
     Raises:

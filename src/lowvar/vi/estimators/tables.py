@@ -68,7 +68,7 @@ def snapshots(backend, batches: Batches) -> Table:
     return _of_epochs(backend, batches, 2 * steps, lambda params: _repeated(backend, params, steps), by_row=False)
 
 
-def of_batches(backend, batches: Batches) -> Table:
+def batch_snapshots(backend, batches: Batches) -> Table:
     """As ``snapshots``, for fixed batches: ``read`` gives the one vector that all rows of a batch share."""
     stored = snapshots(backend, batches)
 
@@ -123,7 +123,7 @@ def table_of_vectors(estimator: str, table: str | None, backend, batches: Batche
     Raises:
         UserError: an unknown table, or one that the batches do not allow.
     """
-    makers = {"batches": of_batches, **TABLES} if by_batch else TABLES
+    makers = {"batches": batch_snapshots, **TABLES} if by_batch else TABLES
     possible = {"batches": batches.same, "snapshots": batches.covers, "rows": True}
     name = table or next(name for name in makers if possible[name])
     check_known("table", name, makers)

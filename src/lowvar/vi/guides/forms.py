@@ -182,7 +182,7 @@ def _same(one, other) -> bool:
     return one == other or hasattr(other, "problem")
 
 
-def inferred(given) -> Any:
+def guide_of_params(given) -> Any:
     """The guide whose parameters a mapping has, see ``guides.gaussian.family``."""
     if isinstance(given, Mapping) and BLOCK in given:
         raise UserError(
@@ -223,7 +223,7 @@ def split(init, sites, where: str) -> tuple[Any, dict[str, np.ndarray]]:
     return {name: value for name, value in init.items() if name not in joint}, joint
 
 
-def started(problem, mu, log_sigma, joint, key, where: str) -> dict[str, np.ndarray]:
+def guide_start(problem, mu, log_sigma, joint, key, where: str) -> dict[str, np.ndarray]:
     """The guide's start.
 
     Args:
@@ -406,7 +406,7 @@ def random_start(problem, centre, log_sigma, joint, near: Iterable[str], key: An
     Args:
         problem: without a start.
         centre: ``(dim,)``.
-        log_sigma: see ``started``; so are ``joint``, ``key`` and ``where``.
+        log_sigma: see ``guide_start``; so are ``joint``, ``key`` and ``where``.
         joint: see there.
         near: the sites whose start has a random part, if there is a key and ``joint`` has no means.
         key: see there.
@@ -415,7 +415,7 @@ def random_start(problem, centre, log_sigma, joint, near: Iterable[str], key: An
     """
 
     def at(mu):
-        return replace(problem, start=started(problem, mu, log_sigma, joint, key, where))
+        return replace(problem, start=guide_start(problem, mu, log_sigma, joint, key, where))
 
     near = [] if key is None or LOC in joint else near
     if key is None:

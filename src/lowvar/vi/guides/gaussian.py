@@ -523,7 +523,7 @@ def family(guide: "str | Amortised | Callable[..., Guide] | Mapping[str, Any]") 
     """
     if is_amortised(guide):
         return guide.guide_for  # type: ignore[union-attr]
-    name, options = checked(guide, "guide")
+    name, options = guide_and_options(guide, "guide")
     factory = GUIDES.get(name)
 
     def make(problem):
@@ -539,7 +539,7 @@ def is_amortised(guide: Any) -> bool:
     return isinstance(guide, getattr(sys.modules.get("lowvar.vi.guides.amortised"), "Amortised", ()))
 
 
-def checked(guide, where: str) -> tuple[Any, dict[str, Any]]:
+def guide_and_options(guide, where: str) -> tuple[Any, dict[str, Any]]:
     """Name, or factory, and options of a guide, see ``family``; ``where`` is the place of ``guide``, for messages.
 
     Raises:

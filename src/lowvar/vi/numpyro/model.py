@@ -35,9 +35,9 @@ from lowvar.vi.numpyro.trace import (
     AllRows,
     Densities,
     FixedIndex,
-    converted,
     frame_of,
     is_latent,
+    jax_arguments,
     leaves,
     log_prob_of,
     plain,
@@ -179,7 +179,7 @@ def from_numpyro(
 
     name = str(name or getattr(model, "__name__", "model"))
     given = data
-    model, data = plain(model), converted(model, data, name)
+    model, data = plain(model), jax_arguments(model, data, name)
     if not isinstance(init, Callable | Mapping | None):
         raise UserError(
             f"init: give a strategy such as numpyro.infer.init_to_median, a dict of values by site, or a Fit, "

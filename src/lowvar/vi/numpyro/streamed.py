@@ -19,7 +19,7 @@ import numpy as np
 from numpyro.primitives import Messenger
 
 from lowvar.core.jax import compiled
-from lowvar.core.rows import Mapped, Parquet
+from lowvar.core.rows import MappedArrays, Parquet
 from lowvar.core.windows import inflation, windows
 from lowvar.errors import UserError
 from lowvar.vi.check import by_rows, check_rows, some_rows
@@ -41,7 +41,7 @@ class Streamed(NumPyroProblem):
         sample: the problem of the rows in memory, of which ``data`` has the columns.
     """
 
-    source: Mapped | Parquet = None  # type: ignore[assignment]
+    source: MappedArrays | Parquet = None  # type: ignore[assignment]
     sample: NumPyroProblem = None  # type: ignore[assignment]
     program = "stream"
 
@@ -210,7 +210,7 @@ class Streamed(NumPyroProblem):
         return found
 
 
-def from_files(model: Callable, source: Mapped | Parquet, others: Mapping[str, Any], **given) -> Streamed:
+def from_files(model: Callable, source: MappedArrays | Parquet, others: Mapping[str, Any], **given) -> Streamed:
     """The negative ELBO of a model whose rows are in files.
 
     Args:

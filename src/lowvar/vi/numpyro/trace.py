@@ -20,7 +20,7 @@ from numpyro.primitives import Messenger
 
 from lowvar.core.jax import array as own_array
 from lowvar.core.jax import compiled, unraveled
-from lowvar.core.rows import USE_OF_PARQUET, Parquet, native, of_numbers, rounded
+from lowvar.core.rows import USE_OF_PARQUET, Parquet, float32_merges_rows, native, numeric_array
 from lowvar.errors import UserError, kind_of, one_line
 from lowvar.vi.descent import Rows
 
@@ -72,7 +72,7 @@ def _whole(plate):
     plate["args"], plate["value"] = (size, size), jnp.arange(size)
 
 
-def converted(model, data, name) -> dict[str, Any]:
+def jax_arguments(model, data, name) -> dict[str, Any]:
     """The keyword arguments of a model with JAX arrays.
 
     Raises:
@@ -85,21 +85,21 @@ def converted(model, data, name) -> dict[str, Any]:
     if not isinstance(data, Mapping):
         raise UserError(f"{name}: data must be a dict of the model's keyword arguments, not {type(data).__name__}")
     return {
-        key: each(lambda name, leaf: as_array(name, leaf) if isinstance(leaf, np.ndarray) else leaf, key, value)
+        key: map_leaves(lambda name, leaf: as_array(name, leaf) if isinstance(leaf, np.ndarray) else leaf, key, value)
         if isinstance(value, dict | tuple)
         else as_array(key, value)
         for key, value in data.items()
     }
 
 
-def each(function, name, value):
+def map_leaves(function, name, value):
     """``value`` with ``function(name, leaf)`` in place of the leaves of its dicts, tuples and lists."""
     if isinstance(value, dict):
         parts = copy.copy(value)
-        parts.update({key: each(function, f"{name}[{key!r}]", one) for key, one in value.items()})
+        parts.update({key: map_leaves(function, f"{name}[{key!r}]", one) for key, one in value.items()})
         return parts
     if isinstance(value, tuple | list):
-        parts = [each(function, f"{name}[{k}]", one) for k, one in enumerate(value)]
+        parts = [map_leaves(function, f"{name}[{k}]", one) for k, one in enumerate(value)]
         return parts if isinstance(value, list) else value._make(parts) if hasattr(value, "_make") else tuple(parts)
     return function(name, value)
 
@@ -108,7 +108,7 @@ def leaves(data: Mapping[str, Any]) -> dict[str, Any]:
     """The leaves of ``data`` by name, such as ``d['y']`` for those of a dict ``d``."""
     found: dict[str, Any] = {}
     for key, value in data.items():
-        each(found.__setitem__, key, value)
+        map_leaves(found.__setitem__, key, value)
     return found
 
 
@@ -131,7 +131,7 @@ def as_array(key, value, where="data"):
         )
     if isinstance(value, np.ndarray | jax.Array | np.generic) and value.ndim == 0 and value.dtype.kind in "iub":
         return value.item()  # a size, stored in an npz file as an array
-    value = of_numbers(where, key, value)
+    value = numeric_array(where, key, value)
     if isinstance(value, Parquet):
         raise UserError(f"{where}: {key!r} is a Parquet, which takes the place of all rows: {USE_OF_PARQUET}")
     try:
@@ -152,9 +152,9 @@ def as_array(key, value, where="data"):
 
 
 def _rounded(value, array) -> tuple[bool, str] | None:
-    """See ``precision.rounded``; None for data of JAX, which the user rounded, and in double precision."""
+    """See ``rows.float32_merges_rows``; None for data of JAX, which the user rounded, and in double precision."""
     wide = isinstance(array, jax.Array) and array.dtype.itemsize > 4
-    return None if wide or not isinstance(value, np.ndarray | list) else rounded(value)
+    return None if wide or not isinstance(value, np.ndarray | list) else float32_merges_rows(value)
 
 
 def _is_whole(array) -> bool:
@@ -538,7 +538,7 @@ class Densities:
         seeded = handlers.seed(FixedIndex(watch(substituted), self.plate, index), jax.random.key(0))
         data = self.data
         if self._other:
-            data = {key: each(lambda _, leaf: _cast(self.dtype, leaf), key, value) for key, value in data.items()}
+            data = {key: map_leaves(lambda _, leaf: _cast(self.dtype, leaf), key, value) for key, value in data.items()}
         trace = sites_of(seeded, **data)
         return {key: {**site, "jacobian": jacobians.get(key, 0.0)} for key, site in trace.items()}
 
@@ -553,8 +553,8 @@ class Densities:
             def of_half(places, index):
                 return self._joint(self.layout.among(z, places), index)
 
-            each = jax.vmap(of_half, in_axes=1, out_axes=(1, 0))
-            likelihood, prior = each(halves(jnp.arange(N)), halves(index))
+            mapped = jax.vmap(of_half, in_axes=1, out_axes=(1, 0))
+            likelihood, prior = mapped(halves(jnp.arange(N)), halves(index))
             return likelihood.reshape(-1)[:N], prior[0]
         return self._in_order(z, index)
 

@@ -182,7 +182,7 @@ class Watch(Hook):
         """Whether Ctrl-C was pressed."""
         return self._pressed()
 
-    def stopped(self, state, at, halted):
+    def on_stop(self, state, at, halted):
         """Copies the state."""
         if at in (self.early, self.whole):
             self.copies[at] = self._copied(state)

@@ -200,7 +200,7 @@ class Objective:
         return value - float(np.sum(log_sigma[self.free])), slopes[0], slopes[1]
 
 
-def maximised(
+def maximise(
     problem, start: dict[str, np.ndarray], num_steps: int, key: Callable[[str], Any],
     measure: Callable[[int, dict[str, np.ndarray]], bool], tick: Callable[[int], Any],
     halts: Callable[[], bool] = lambda: False,

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from lowvar.core.gaussian import GAUSSIAN
-from lowvar.core.torch import traced
+from lowvar.core.torch import trace_program
 from lowvar.vi.batches import BATCHES, Noise
 from lowvar.vi.batches import sampler as make_sampler
 from lowvar.vi.run.engine import NOISE, REPETITIONS, RUNS, draw, mapped
@@ -134,7 +134,7 @@ class Epochs:
             same.append(all(new is old for new, old in pairs))
             return [new.to(old.dtype) for new, old in pairs]
 
-        program = traced(flat, [*settings, *state.leaves, *noise])
+        program = trace_program(flat, [*settings, *state.leaves, *noise])
         return None if any(same) else program, structures[0]
 
 

@@ -19,7 +19,7 @@ from pyro.poutine.subsample_messenger import SubsampleMessenger
 from pyro.poutine.util import site_is_subsample
 from torch.distributions import biject_to, constraints
 
-from lowvar.core.rows import of_numbers
+from lowvar.core.rows import numeric_array
 from lowvar.errors import RECODE, UserError, one_line
 from lowvar.vi.check import batches, pairing, tensors_of
 from lowvar.vi.torch.functions import plain, traceable
@@ -168,7 +168,7 @@ def _tensor(name, key, value):
     """``value`` as a tensor of the same precision, if it is an array of NumPy; 0-dimensional integers as Python's."""
     if not isinstance(value, np.ndarray):
         return value
-    value = np.array(of_numbers(name, key, value), order="C")
+    value = np.array(numeric_array(name, key, value), order="C")
     if value.ndim == 0 and value.dtype.kind in "iub":
         return value.item()
     try:

@@ -256,9 +256,9 @@ class VariationalExperiment(ExperimentSpec):
             MODELS.entry(problem.model, where=f"{place}.model")
             MODELS.check_options(problem.model, problem.options, where=f"{place}.options")
             if problem.guide is not None:
-                from lowvar.vi.guides.gaussian import checked  # heavy, and needed by few experiments
+                from lowvar.vi.guides.gaussian import guide_and_options  # heavy, and needed by few experiments
 
-                checked(problem.guide, f"{place}.guide")
+                guide_and_options(problem.guide, f"{place}.guide")
             for method in problem.methods or {}:
                 check_known("method", method, self.methods, where=f"{place}.methods")
         for name, method in self.methods.items():

@@ -57,7 +57,7 @@ def variance_ratio(tables, problem: str, method: str, others: Rivals, source: So
     ``weights`` by a weighted sum of its parts. ``moment`` is the end of the run, or all moments from the end of the
     first epoch on.
     """
-    from lowvar.vi.crossed import of_batches
+    from lowvar.vi.crossed import batch_variances
 
     mine, size, each = _designs(tables, problem, method, block), _batch_size(tables, problem), []
     moments = mine["end"] if moment == "end" else mine["epoch"] > 0
@@ -65,7 +65,7 @@ def variance_ratio(tables, problem: str, method: str, others: Rivals, source: So
     for other in others:
         theirs = _designs(tables, problem, other, block)
         for epoch in epochs:
-            own, rival = (of_batches(select(one, epoch=epoch), size) for one in (mine, theirs))
+            own, rival = (batch_variances(select(one, epoch=epoch), size) for one in (mine, theirs))
             for part in (_LABEL,) if weights else parts or (source,):
                 if weights:
                     rival[_LABEL] = np.sum([weight * rival[one] for one, weight in weights.items()], axis=0)
