@@ -101,6 +101,8 @@ test-mutants: install  ## do the tests notice wrong mathematics? Small mutations
 	@python tests/mutants -n $(CORES)
 
 docs: install  ## the site of the pages and docstrings, in build/site; a warning is an error
+	@mkdir -p docs/generated && lowvar schema > docs/generated/experiments.json && \
+		lowvar schema --page > docs/generated/files.md
 	@rm -rf build/site && sphinx-build -E -W --keep-going -q -d build/doctrees docs build/site
 	@echo "site:    $(CURDIR)/build/site/index.html"
 
