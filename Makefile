@@ -28,7 +28,7 @@ ESTIMATORS := $(addprefix tests/lowvar/integrals/, test_auto.py test_bfgs.py tes
 	$(addprefix tests/lowvar_studies/integrators/, test_functions_of_all_tasks.py test_paper_integrators.py test_task_relation.py)
 
 .DEFAULT_GOAL := report
-.PHONY: report results install test test-long test-cpus kernels test-mutants test-slurm test-slurm-long faults lint types workflow smoke wheel doctests unit pull check checkout push clean distclean help
+.PHONY: report results install test test-long test-cpus kernels test-mutants test-slurm test-slurm-long faults lint types workflow smoke wheel doctests unit docs pull check checkout push clean distclean help
 
 report: results  ## run what params.yaml selects, and write report.html (the default)
 	@$(REPORT) >> $(LOG) 2>&1 || { tail -20 $(LOG); echo "no report; full output: $(LOG)"; exit 1; }
@@ -100,6 +100,12 @@ faults: install  ## the fault matrix of docs/reliability.md with its long budget
 test-mutants: install  ## do the tests notice wrong mathematics? Small mutations of it, and the share that is noticed
 	@python tests/mutants -n $(CORES)
 
+docs: install  ## the site of the pages and docstrings, in build/site; a warning is an error
+	@mkdir -p docs/generated && lowvar schema > docs/generated/experiments.json && \
+		lowvar schema --page > docs/generated/files.md
+	@rm -rf build/site && sphinx-build -E -W --keep-going -q -d build/doctrees docs build/site
+	@echo "site:    $(CURDIR)/build/site/index.html"
+
 pull: install  ## results from the DVC remote, as dvc.lock records them, and report.html
 	dvc pull
 	@python .ci/artifacts.py adopt
@@ -118,7 +124,7 @@ push: install  ## record the results in dvc.lock, and send them to the DVC remot
 
 clean:  ## remove results, report and logs; keep data and .venv
 	@test ! -d results || find results/ -mindepth 1 -maxdepth 1 ! -name README.md -exec rm -rf {} +
-	rm -rf logs report.html .snakemake dvc_plots dist build
+	rm -rf logs report.html .snakemake dvc_plots dist build docs/generated
 
 distclean: clean  ## and data, DVC's cache and .venv
 	@test ! -d data || find data/ -mindepth 1 -maxdepth 1 ! -name README.md -exec rm -rf {} +

@@ -18,6 +18,13 @@ class UserError(ValueError):
 
     The command line prints the message alone and ends with exit code 2. Any other exception is a fault of the library
     and keeps its traceback.
+
+    >>> import lowvar
+    >>> try:
+    ...     lowvar.minimize(sum, [0.0, 0.0], sigma0=-1.0)
+    ... except lowvar.UserError as error:
+    ...     print(error)
+    sigma0 ...
     """
 
 

@@ -10,6 +10,9 @@ import pytest
 import torch
 import yaml
 
+import lowvar
+import lowvar.testing
+
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import common
 import performance
@@ -19,7 +22,7 @@ README = (REPOSITORY / "README.md").read_text()
 FENCED = re.compile(r"^```.*?^```", re.M | re.S)
 PAGES = sorted(
     page.relative_to(REPOSITORY).as_posix()
-    for folder in (".", "docs", "docs/bbob", "docs/reproduction", "benchmarks", "data", "examples")
+    for folder in (".", "docs", "docs/api", "docs/bbob", "docs/reproduction", "benchmarks", "data", "examples")
     for page in (REPOSITORY / folder).glob("*.md")
 )
 
@@ -110,6 +113,15 @@ def test_examples_that_pages_name_exist():
     for page in PAGES:
         named = re.findall(r"`(examples/[^:`\s]+)", (REPOSITORY / page).read_text("utf-8"))
         assert not [path for path in named if not (REPOSITORY / path).exists()], page
+
+
+@pytest.mark.parametrize("module", [lowvar, lowvar.testing], ids=lambda module: module.__name__)
+def test_every_public_name_has_an_example_and_is_in_the_reference(module):
+    pages = "".join(page.read_text() for page in (REPOSITORY / "docs/api").glob("*.md"))
+    for name in sorted({*module.__all__} - {"__version__"}):
+        listed = re.search(rf":: {module.__name__}\.{name}$", pages, re.M)
+        assert listed or f".. automodule:: {module.__name__}\n" in pages, name
+        assert ">>> " in getattr(module, name).__doc__, name
 
 
 # --- the benchmarks' numbers ---------------------------------------------------------------------------------------

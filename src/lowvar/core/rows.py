@@ -74,6 +74,14 @@ class Parquet:
     Raises:
         UserError: no such file or column, a column without numbers or of several types, or no rows; or pyarrow is
             missing.
+
+    >>> import lowvar, os, pandas as pd, tempfile
+    >>> table = pd.DataFrame({"age": [31.0, 47.0], "dose": [0.5, 1.0], "outcome": [0, 1]})
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     table.to_parquet(os.path.join(folder, "rows.parquet"))
+    ...     rows = lowvar.Parquet(folder, x=["age", "dose"], y="outcome")
+    ...     rows.N, rows.read(0)["x"].tolist()
+    (2, [[31.0, 0.5], [47.0, 1.0]])
     """
 
     def __init__(self, path: Any, *, memory: int = _WINDOW, **columns: str | Sequence[str]):

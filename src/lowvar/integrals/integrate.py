@@ -44,6 +44,12 @@ class IntegralResult:
             errors. Errors are NaN where all values are equal up to rounding.
         condition: condition number of the linear system that was solved.
         info: learnt parameters: ``lengthscale``, ``nugget``, ``B``, ..., without the axis of repetitions.
+
+    >>> import lowvar, numpy as np
+    >>> x = np.random.default_rng(0).normal(size=50)
+    >>> result = lowvar.integrate(x, -x, np.sin(x) + x**2, exact_scores=True)  # the score of N(0, 1) is -x
+    >>> result.value.round(3), bool(result.table["gain"][0] > 10)  # the variance of the plain mean is larger
+    (array([1.]), True)
     """
 
     value: np.ndarray

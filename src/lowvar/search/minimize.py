@@ -60,6 +60,13 @@ class Generation(NamedTuple):
         points: points of this generation, ``(n, dim)``.
         values: their values, ``(n,)``; NaN where ``f`` failed.
         searcher: the search, for its ``mean``, ``sigma`` and ``condition``.
+
+    >>> import lowvar, numpy as np
+    >>> def near(generation):
+    ...     return generation.fun < 1e-3
+    >>> result = lowvar.minimize(lambda x: (x**2).sum(), np.ones(5), 0.5, budget=5000, callback=near)
+    >>> result.status, bool(result.fun < 1e-3)
+    ('callback', True)
     """
 
     iteration: int
@@ -114,6 +121,13 @@ class SearchResult:
             positions in a call; 0 if ``f`` is not noisy, or is said not to be, and NaN if unknown.
         noise: standard deviation of repeated evaluations of a point; 0 if they agree or with ``noisy=False``, NaN if no
             point was evaluated twice.
+
+    >>> import lowvar, numpy as np
+    >>> result = lowvar.minimize(lambda x: (x**2).sum(), np.ones(5), 0.5, budget=5000)
+    >>> result.status, result.success, result.x.round(3) + 0.0
+    ('converged', True, array([0., 0., 0., 0., 0.]))
+    >>> bool(result.trace["best"].iloc[-1] == result.fun)
+    True
     """
 
     x: np.ndarray

@@ -47,6 +47,11 @@ def estimator_contract(
         unconstrained: options under which a recursive estimator does not restrict its estimates, for the test of its
             bias.
         **options: options of the factory, for all tests.
+
+    >>> from lowvar.testing import estimator_contract
+    >>> TestJoint = estimator_contract("joint")  # in a test module: pytest runs its methods
+    >>> TestJoint.method
+    'joint'
     """
     from lowvar.testing.estimators import GRADIENT, EstimatorContract
 
@@ -58,6 +63,11 @@ def search_contract(method: str | Callable[..., Any], **options: Any) -> type:
 
     They test shapes, mapped runs, ask and tell against the compiled loop in each declared backend, values that are not finite,
     the scale of values, and the rejection of bad settings.
+
+    >>> from lowvar.testing import search_contract
+    >>> TestIngo = search_contract("ingo")
+    >>> TestIngo.method
+    'ingo'
     """
     from lowvar.testing.searches import SEARCH, SearchContract
 
@@ -65,7 +75,13 @@ def search_contract(method: str | Callable[..., Any], **options: Any) -> type:
 
 
 def integrator_contract(method: str | Callable[..., Any], **options: Any) -> type:
-    """A class of tests of the declared properties of an integrator ``(**options) -> Integrator``."""
+    """A class of tests of the declared properties of an integrator ``(**options) -> Integrator``.
+
+    >>> from lowvar.testing import integrator_contract
+    >>> TestControl = integrator_contract("zero_variance")
+    >>> TestControl.method
+    'zero_variance'
+    """
     from lowvar.integrals import INTEGRAL
     from lowvar.testing.integrators import IntegratorContract
 

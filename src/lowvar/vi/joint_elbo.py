@@ -46,6 +46,20 @@ class JointELBO:
     Raises:
         UserError: as ``lowvar.fit``; the model has ``numpyro.param`` sites; the guide is another than these, or SVI was
             given another one; or SVI was not given ``loss.model``.
+
+    >>> import jax, lowvar, optax, numpy as np, numpyro, numpyro.distributions as dist
+    >>> def model(y):
+    ...     mu = numpyro.sample("mu", dist.Normal(0.0, 1.0))
+    ...     with numpyro.plate("rows", len(y)) as i:
+    ...         numpyro.sample("y", dist.Normal(mu, 1.0), obs=y[i])
+    >>> data = {"y": np.full(9, 2.0)}
+    >>> from numpyro.infer import SVI
+    >>> from numpyro.infer.autoguide import AutoNormal
+    >>> loss = lowvar.JointELBO(model, data, batch_size=3)
+    >>> svi = SVI(loss.model, AutoNormal(model), optax.adam(0.02), loss=loss)
+    >>> result = svi.run(jax.random.key(0), 1000, progress_bar=False, **data)
+    >>> round(float(result.params["mu_auto_loc"]), 1)
+    1.8
     """
 
     can_infer_discrete = False

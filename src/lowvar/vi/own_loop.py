@@ -36,6 +36,15 @@ def problem(
 
     Raises:
         UserError: as ``fit``.
+
+    >>> import lowvar, numpy as np, numpyro, numpyro.distributions as dist
+    >>> def model(y):
+    ...     mu = numpyro.sample("mu", dist.Normal(0.0, 1.0))
+    ...     with numpyro.plate("rows", len(y)) as i:
+    ...         numpyro.sample("y", dist.Normal(mu, 1.0), obs=y[i])
+    >>> problem = lowvar.problem(model, {"y": np.full(9, 2.0)})
+    >>> problem.N, problem.dim, {block: value.shape for block, value in problem.start.items()}
+    (9, 1, {'mu': (1,), 'log_sigma': (1,)})
     """
     return problem_of(model, data, guide=guide, **start_of(model, init, whole("seed", seed, 0)))
 
@@ -59,6 +68,19 @@ def estimator(
 
     Raises:
         UserError: an unknown name or option, or a batch size out of range.
+
+    >>> import jax, lowvar, numpy as np, numpyro, numpyro.distributions as dist
+    >>> def model(y):
+    ...     mu = numpyro.sample("mu", dist.Normal(0.0, 1.0))
+    ...     with numpyro.plate("rows", len(y)) as i:
+    ...         numpyro.sample("y", dist.Normal(mu, 1.0), obs=y[i])
+    >>> problem = lowvar.problem(model, {"y": np.full(9, 2.0)})
+    >>> naive = lowvar.estimator("naive", problem, batch_size=3)
+    >>> params = problem.start
+    >>> noise = lowvar.batch_noise(jax.random.key(0), problem, [0, 1, 2])
+    >>> gradient, memory = naive.estimate(naive.init(params), params, noise)
+    >>> {block: value.shape for block, value in gradient.items()}
+    {'mu': (1,), 'log_sigma': (1,)}
     """
     GRADIENT.entry(name)
     check_known("batches", batches, ("reshuffled", "iid"))
@@ -106,6 +128,16 @@ def batch_noise(
 
     Raises:
         UserError: no rows, more than ``size``, rows or a position that do not exist, or an unknown noise scheme.
+
+    >>> import jax, lowvar, numpy as np, numpyro, numpyro.distributions as dist
+    >>> def model(y):
+    ...     mu = numpyro.sample("mu", dist.Normal(0.0, 1.0))
+    ...     with numpyro.plate("rows", len(y)) as i:
+    ...         numpyro.sample("y", dist.Normal(mu, 1.0), obs=y[i])
+    >>> problem = lowvar.problem(model, {"y": np.full(9, 2.0)})
+    >>> noise = lowvar.batch_noise(jax.random.key(0), problem, [7, 8], size=3, particles=4)
+    >>> noise.index.tolist(), noise.weight.tolist(), noise.eps.shape
+    ([7, 8, 7], [0.5, 0.5, 0.0], (4, 1))
     """
     check_known("noise", noise, GAUSSIAN)
     index = np.asarray(index) if isinstance(index, list | tuple) else index

@@ -38,6 +38,21 @@ class Amortised:
     References:
         Kingma and Welling, "Auto-encoding variational Bayes", 2014, section 2.1; Gershman and Goodman, "Amortized
         inference in probabilistic reasoning", 2014.
+
+    >>> import jax.numpy as jnp, lowvar, numpy as np, numpyro, numpyro.distributions as dist
+    >>> def model(y):
+    ...     mu = numpyro.sample("mu", dist.Normal(0.0, 1.0))
+    ...     with numpyro.plate("rows", len(y)) as i:
+    ...         z = numpyro.sample("z", dist.Normal(mu, 1.0))
+    ...         numpyro.sample("y", dist.Normal(z, 1.0), obs=y[i])
+    >>> def encoder(params, data, index):
+    ...     y = data["y"][index]
+    ...     return {"z": (params["shift"] + params["slope"] * y, jnp.full(y.shape, params["log_scale"]))}
+    >>> guide = lowvar.Amortised(encoder, {"shift": 0.0, "slope": 0.0, "log_scale": 0.0})
+    >>> data = {"y": np.random.default_rng(0).normal(size=50)}
+    >>> fit = lowvar.fit(model, data, guide=guide, num_steps=2000, khat_samples=0, progress=False)
+    >>> round(float(fit.params["amortised"]["slope"]), 1)
+    0.5
     """
 
     function: Callable[[Any, Any, Any], Any]
