@@ -27,7 +27,6 @@ from lowvar.vi.judgement import (
     LEAST,
     Optimum,
     common_elbo,
-    effective_share,
     judge_fit,
     khat,
     khat_draws,
