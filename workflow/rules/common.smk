@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 import pydantic
 
-from lowvar.errors import UserError, of_place, unknown_name
+from lowvar.errors import UserError, file_error, unknown_name
 from lowvar_studies.datasets.catalogue import DATASETS
 from lowvar_studies.datasets.prepare import SCALINGS
 from lowvar_studies.jobs.common_spec import NAME, SCALES, validated
@@ -74,7 +74,7 @@ def load_all():
 try:
     PARAMS, STUDIES = load_all()
 except (UserError, OSError) as error:
-    raise WorkflowError(str(isinstance(error, OSError) and of_place(error) or error)) from None
+    raise WorkflowError(str(isinstance(error, OSError) and file_error(error) or error)) from None
 
 DATA = PARAMS.data
 RESULTS = f"{PARAMS.results}/{PARAMS.scale}"
