@@ -42,7 +42,7 @@ class Calibration:
     ...     mu = numpyro.sample("mu", dist.Normal(0.0, 1.0))
     ...     with numpyro.plate("rows", len(y)) as i:
     ...         numpyro.sample("y", dist.Normal(mu, 1.0), obs=y[i])
-    >>> found = lowvar.calibrate(model, {"y": np.zeros(9)}, fits=8, progress=False)
+    >>> found = lowvar.calibrate(model, {"y": np.zeros(9)}, fits=20, progress=False)
     >>> found.conclusions()
     ['no coverage and no bias is surely off, in 20 fits of 1 entries']
     >>> found.p.shape, found.failed
@@ -134,7 +134,7 @@ def calibrate(
     ...     mu = numpyro.sample("mu", dist.Normal(0.0, 1.0))
     ...     with numpyro.plate("rows", len(y)) as i:
     ...         numpyro.sample("y", dist.Normal(mu, 1.0), obs=y[i])
-    >>> found = lowvar.calibrate(model, {"y": np.zeros(9)}, fits=8, progress=False)
+    >>> found = lowvar.calibrate(model, {"y": np.zeros(9)}, fits=20, progress=False)
     >>> found.table.index.tolist(), bool(found.table["cover_90"]["mu"] > 0.6)
     (['mu'], True)
     """
