@@ -1,8 +1,9 @@
 """Means and standard deviations of posteriors, beside a long run of NUTS: which method gets them right, in which time.
 
-    python benchmarks/posteriors.py            # what --out lacks: an hour or two; fills docs/posteriors.md
-    python benchmarks/posteriors.py wages      # some cases
-    python benchmarks/posteriors.py --page     # fills the page from --out, without running anything
+    python benchmarks/posteriors.py                  # what --out lacks: an hour or two; fills docs/posteriors.md
+    python benchmarks/posteriors.py wages            # some cases
+    python benchmarks/posteriors.py --page           # fills the page from --out, without running anything
+    python benchmarks/posteriors.py --out mine.json  # all again; --out is benchmarks/rows/posteriors.json otherwise
 
 The cases of ``thirty_cases`` that NUTS can sample and whose parts cannot be exchanged. Each method starts with empty
 caches; CPU seconds, compilation included. The error of a mean is in NUTS's standard deviations, that of a standard
@@ -29,6 +30,7 @@ from thirty_cases.common import CASES
 import lowvar
 
 PAGE, PICTURE = REPOSITORY / "docs/posteriors.md", REPOSITORY / "docs/figures/posteriors.png"
+ROWS = REPOSITORY / "benchmarks/rows/posteriors.json"
 NAMES = [name for name, case in CASES.items() if case.truth and not case.alike and not case.refused]
 WRONG = 0.5  # of a mean, in standard deviations, and of a standard deviation, relative
 DRAWS, STEPS = 4000, 5000
@@ -218,6 +220,7 @@ def picture(found: dict) -> None:
 
 def main() -> None:
     parser = arguments(__doc__, "posteriors")
+    parser.set_defaults(out=ROWS)
     parser.add_argument("cases", nargs="*", help=f"some of: {', '.join(NAMES)} (default: all)")
     parser.add_argument("--page", action="store_true", help=f"only fill {PAGE.name} from what is in --out")
     args = parser.parse_args()
@@ -228,7 +231,7 @@ def main() -> None:
     print(table(["model", *METHODS, ""], []))
     for name in [] if args.page else args.cases or sized(args.size, NAMES, NAMES, ["one", "units"]):
         model, data = made(name, CASES[name].rows[0])
-        record = found.setdefault(name, {})
+        record = found.setdefault(name, {"measured": about()})
         for method, run in {"NUTS": reference, **METHODS}.items():
             if method in record:
                 continue
@@ -240,8 +243,8 @@ def main() -> None:
             write(args.out, found)
         print(f"| {' | '.join(map(str, by_model({name: record})[0]))} |", flush=True)
     if args.size == "full" and (args.page or not args.cases):
-        now = about()
-        made_at = f"{now['date']}, `{now['commit']}`."
+        times = {record["measured"]["date"]: record["measured"]["commit"] for record in found.values()}
+        made_at = f"{', '.join(f'{date}, `{commit}`' for date, commit in sorted(times.items()))}."
         fill(PAGE, "methods", f"{table(HEADS, summaries(found))}\n\n{made_at}")
         fill(PAGE, "models", table(["model", *METHODS, ""], by_model(found)))
         picture(found)
