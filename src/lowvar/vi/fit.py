@@ -225,8 +225,8 @@ class Fit:
             if not reliable(found, weights):
                 raise UserError(
                     f"sample: importance weights have k-hat {found:.2f}, above {khat_limit(drawn):.2g}: draws from "
-                    "this guide cannot be resampled to the posterior's; try fit.with_linear_response(), a wider guide, "
-                    "or NUTS"
+                    "this guide cannot be resampled to the posterior's; try a wider guide, as that of "
+                    "fit.with_linear_response() is beside a mean-field one, or NUTS"
                 )
             shares = smoothed_weights(weights)
             effective = float(1 / np.square(shares).sum())
