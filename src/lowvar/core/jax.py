@@ -20,6 +20,10 @@ import optax
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 from jax.flatten_util import ravel_pytree
 
+from lowvar.core.lapack import bound_batches
+
+bound_batches()
+
 _HELD = 2**22  # maximum length of an array in a group of mapped calls
 _CALLS = 1009  # a prime: other lengths are seldom its multiples
 _KEYS = {"key<fry>": "threefry2x32", "key<rbg>": "rbg", "key<urbg>": "unsafe_rbg"}  # implementations by dtype
