@@ -36,6 +36,7 @@ from lowvar.vi.judgement import (
     noisy_of,
     reliable,
     smoothed_weights,
+    wider,
 )
 from lowvar.vi.run import engine as engines
 from lowvar.vi.run import fixed_draws
@@ -263,13 +264,16 @@ class Fit:
         fitted, notes = fit_of(problem, params, trace), ()
         if (draws := khat_draws(problem, None)) == 0:
             return fitted
-        weights = log_weights(problem, arrays, khat_noise(problem, seed, draws), LEAST)
-        found = khat(weights)
+        weights = log_weights(problem, arrays, eps := khat_noise(problem, seed, draws), LEAST)
+        found, why = khat(weights), ""
         if not reliable(found, weights):
+            why = f"k-hat {found:.2f} is above {khat_limit(draws):.2g}"
+        elif (narrow := wider(problem, arrays, weights, eps)) is not None:
+            why = f"by importance weights {narrow[0]} has at least {narrow[1]:.2g} times the standard deviation"
+        if why:
             notes = (
-                f"{problem.name}: with the covariance of linear response, k-hat {found:.2f} is above "
-                f"{khat_limit(draws):.2g}: take means and standard deviations from NUTS. A normal approximates "
-                "this posterior badly",
+                f"{problem.name}: with the covariance of linear response, {why}: take means and standard deviations "
+                "from NUTS. A normal approximates this posterior badly",
             )
             warnings.warn(notes[0], UserWarning, stacklevel=2)
         return replace(fitted, khat=found, notes=notes)

@@ -583,6 +583,7 @@ _MANY = 20  # from this dimension on, small misfits accumulate
 # crossed effects, whose ratio is 2 to 3, none stays without a note (27 would if the ratios were compared, with errors
 # of 1 and more); of 720 with 300 to 10 000 draws at guides that are right, 1 of either comparison gets one.
 _WIDER, _NARROW, _SURE = 1.5, 1.15, 2
+_PARTS = 8  # of the draws, for an error
 # a note reports larger relative errors of standard deviations that the optimisation left, and of means, in standard
 # deviations; each by more than so many standard errors
 _SD_OFF, _MEAN_OFF, _ERRORS = 0.1, 0.25, 3
@@ -724,6 +725,26 @@ def _compared(problem, params, weights, eps) -> tuple[tuple[str, float] | None, 
                 whole[free] = part
     site, value = max(((name, float(ratio[where].max())) for name, where in problem.sites.items()), key=lambda p: p[1])
     return (site, value) if value > 1 else None, optimum
+
+
+def wider(problem, params, weights, eps) -> tuple[str, float] | None:
+    """The site whose posterior is wider than a full-rank guide by importance weights, and how many times; or None.
+
+    The weights lack the tails that the draws do not reach, so the ratio is a lower bound; its error is from groups.
+    """
+    if not np.isfinite(weights).all():
+        return None
+    backend, guide = problem.backend, problem.guide
+    drawn = backend.jit(backend.vmap(lambda eps: guide.transform(params, eps)))
+    z, free = backend.to_numpy(drawn(backend.asarray(eps))), noisy_of(problem)
+    scale = backend.to_numpy(guide.scale(params))[free]
+    groups = zip(np.array_split(weights, _PARTS), np.array_split(z[:, free], _PARTS), strict=True)
+    se = np.std([spread(*group) for group in groups], axis=0, ddof=1) / scale / _PARTS**0.5
+    ratio = np.ones(problem.dim)
+    ratio[free] = spread(weights, z[:, free]) / scale
+    ratio[free] = np.where(ratio[free] - _SURE * se > _NARROW, ratio[free], 1.0)
+    site, value = max(((name, float(ratio[where].max())) for name, where in problem.sites.items()), key=lambda p: p[1])
+    return (site, value) if value > 1 else None
 
 
 def _left(problem, optimum: Optimum | None, settings) -> str:

@@ -12,6 +12,10 @@ means and this covariance; for single functions in many dimensions, by the formu
 that are nearly linear under the guide, and refused for others. ``H`` is the mean over draws of Hessian-vector products.
 Groups of draws give the standard errors of the standard deviations, and these the number of draws.
 
+Second derivatives do not see kinks, such as those of absolute values, where they lack curvature that the mean over the
+guide has. By Stein's identity ``sigma^2 E[f''] = E[f' sigma eps]`` they are seen to lack it; then ``H`` is that of
+Gaussian smoothing, ``E[f' eps'] / sigma``, by regression of first derivatives on the noise and its square.
+
 References:
     Giordano, Broderick and Jordan, "Covariances, robustness, and variational Bayes", 2018, section 3; Giordano, Ingram
     and Broderick, "Black box variational inference with a deterministic objective", 2024, section 3.2.
@@ -35,6 +39,9 @@ _AT_ONCE, _TOGETHER = 8, 32  # draws and directions at once
 _PUSHED, _CHUNK = 8192, 512  # draws from the normal distribution, and how many are evaluated at once
 _LINEAR = 0.9  # the least share of a function's variance under the guide that is of the form that a slope sees
 _FLAT = 1e-6  # the smallest eigenvalue of a Hessian, in units of the guide, where about 1 is usual
+_KINKED, _SURE = 0.05, 5  # the least part of a curvature that kinks have, and by how many errors
+_ROUGH = 16  # times as many draws where there are kinks, at least so many for each term of a regression, and
+_COARSE = 0.1  # the largest relative error of a standard deviation from them
 _OFF, _ERRORS = 0.25, 3  # the largest distance of a mean from its optimum, in standard deviations, by so many errors
 # draws x rows x coordinates^2, or of rows with variables of their own draws x variables^2: where it costs no more than
 # a fit, and where no more draws are taken
@@ -156,35 +163,60 @@ def coordinates(curvature: "Curvature", error: float, work: int = _WORK) -> Coor
             break
         if draws > _DRAWS[0] and draws * curvature.work > work:
             break
-        found = curvature.of_coordinates(draws)
+        found = curvature.of_coordinates(draws, work)
     if found is None:
         raise UserError(curvature.no_optimum("its curvature is not positive there"))
+    if not curvature.smooth and found.error.max(initial=0.0) > _COARSE:
+        raise UserError(curvature.kinked())
     return found
+
+
+def _gradient(problem, index, weight, share) -> Callable:
+    """The gradient of the negative log density at a point: of rows and a share of the prior."""
+    backend, xp, likelihood = problem.backend, problem.backend.xp, problem.log_likelihood
+
+    def gradient(z):
+        def add(total, chunk):
+            return total + backend.grad(lambda z: -problem.N * xp.sum(chunk[1] * likelihood(z, chunk[0])))(z)
+
+        return backend.scan_or_loop(add, backend.grad(lambda z: -share * problem.log_prior(z))(z), (index, weight))
+
+    return gradient
+
+
+def _gradients(problem) -> Callable:
+    """``(z (S, dim), index, weight, share) -> (S, dim)``, see ``_gradient``."""
+
+    def function(z, *rows):
+        return problem.backend.vmap(_gradient(problem, *rows))(z)
+
+    return function
 
 
 def _products(problem) -> Callable:
     """``(z (S, dim), directions (S, K, dim), index, weight, share) -> ((S, dim), (S, K, dim))``.
 
-    The gradient of the negative log density at each point, and Hessian-vector products: of rows and a share of the
-    prior.
+    The gradient at each point, see ``_gradient``, and Hessian-vector products.
     """
-    backend, xp = problem.backend, problem.backend.xp
+    backend = problem.backend
 
-    def function(z, directions, index, weight, share):
-        def gradient(z):
-            def add(total, chunk):
-                return total + backend.grad(lambda z: -problem.N * xp.sum(chunk[1] * likelihood(z, chunk[0])))(z)
-
-            return backend.scan_or_loop(add, backend.grad(lambda z: -share * problem.log_prior(z))(z), (index, weight))
+    def function(z, directions, *rows):
+        gradient = _gradient(problem, *rows)
 
         def of_draw(z, directions):
             along = backend.vmap(lambda one: backend.jvp(gradient, (z,), (one,))[1])
             return gradient(z), along(directions)
 
-        likelihood = problem.log_likelihood
         return backend.vmap(of_draw)(z, directions)
 
     return function
+
+
+def _lacking(second: np.ndarray, first: np.ndarray) -> np.ndarray:
+    """Where curvatures by second derivatives are less than those by first derivatives, of ``(groups, k)`` each."""
+    less = first - second
+    mean, error = less.mean(0), less.std(0, ddof=1) / _GROUPS**0.5
+    return np.abs(mean) - _SURE * error > _KINKED * np.maximum(np.abs(first.mean(0)), np.abs(second.mean(0)))
 
 
 class Curvature:
@@ -195,6 +227,7 @@ class Curvature:
         dense: whether the Hessian is a matrix.
         work: of a draw: rows x coordinates^2, or variables^2 where rows have their own.
         free: the coordinates with noise.
+        smooth: whether second derivatives have all of the curvature, as far as is known.
     """
 
     def __init__(self, fit, seed: int):
@@ -216,7 +249,7 @@ class Curvature:
         self.size = int(self.here.sum())
         if not self.size:
             raise UserError(f"{problem.name}: linear response needs latent variables, and the model has none")
-        self.dense = self.size <= _DENSE
+        self.dense, self.smooth = self.size <= _DENSE, True
         self.work = problem.rows_of_pass * (1 if problem.local is not None else dim) * dim
 
     def _in_units(self, mu: np.ndarray, log_sigma: np.ndarray) -> np.ndarray:
@@ -279,11 +312,43 @@ class Curvature:
         half = half.reshape(_GROUPS, -1, self.problem.dim)
         return np.concatenate([half, -half], axis=1)
 
-    def of_coordinates(self, draws: int) -> Coordinates | None:
+    def curvatures(self, draws: int, work: int) -> tuple[np.ndarray, np.ndarray]:
+        """Of each group of draws the mean gradient, ``(groups, n)``, and the Hessian, ``(groups, n, n)``."""
+        k = len(self.free)
+        if self.smooth:
+            groups = self.groups(draws)
+            gradients, hessians = map(np.stack, zip(*(self.times(None, eps) for eps in groups), strict=True))
+            noise, of_means = groups[:, :, self.free], hessians.mean(0)[:k, :k]
+            second = ((noise @ of_means) * noise).mean(1)  # expected: the diagonal; its error is that of `first`
+            self.smooth = not _lacking(second, gradients[:, k:] * 2**0.5).any()
+            if self.smooth:
+                return gradients, hessians
+        draws = _ROUGH * max(draws, _GROUPS * (1 + 2 * k))
+        if draws * self.work / self.problem.dim > work:
+            raise UserError(self.kinked())
+        parts = [self._regressed(eps) for eps in self.groups(draws)]
+        gradients, hessians = map(np.stack, zip(*parts, strict=True))
+        return gradients, hessians
+
+    def _regressed(self, eps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The gradient and the Hessian, ``(n,)`` and ``(n, n)``, of a group of draws, see the module."""
+        compiled, asarray = self.problem.compiled(_gradients), self.objective.asarray
+        sigma, noise = np.exp(self.log_sigma[self.free]), eps[:, self.free]
+        z = self.mu + np.where(self.objective.free, np.exp(self.log_sigma), 0.0) * eps
+        gradient = np.zeros(z.shape)
+        for first in range(0, len(z), _AT_ONCE):
+            for rows, share in zip(self.objective.blocks, self.objective.shares, strict=True):
+                found = compiled(asarray(z[first : first + _AT_ONCE]), *rows, asarray(share))
+                gradient[first : first + _AT_ONCE] += self.problem.backend.to_numpy(found)
+        slopes = sigma * gradient[:, self.free]
+        terms = np.concatenate([np.ones((len(z), 1)), noise, (noise**2 - 1) * 2**-0.5], axis=1)
+        found = np.linalg.lstsq(terms, np.concatenate([slopes, slopes * noise * 2**-0.5], axis=1), rcond=None)[0]
+        return found[0], found[1:].T
+
+    def of_coordinates(self, draws: int, work: int = _WORK) -> Coordinates | None:
         """See ``coordinates``, for a number of draws; None where their mean curvature is not positive."""
         k, sigma = len(self.free), self.unit[self.free]
-        parts = [self.times(None, eps) for eps in self.groups(draws)]
-        gradients, hessians = map(np.stack, zip(*parts, strict=True))
+        gradients, hessians = self.curvatures(draws, work)
         hessian = (hessians.mean(0) + hessians.mean(0).T) / 2
         if not np.isfinite(hessian).all() or np.linalg.eigvalsh(hessian)[0] < _FLAT:
             return None  # few draws may do that
@@ -352,6 +417,8 @@ class Curvature:
         x = np.stack([self._solved(one, groups) for one in b])
         parts = [self.times(x, eps) for eps in groups]
         gradients = np.stack([gradient for gradient, _ in parts])
+        if _lacking(self._traces(groups), gradients[:, len(self.free) :].sum(1, keepdims=True) * 2**0.5).any():
+            raise UserError(self.kinked())
         quadratic = np.stack([(x * hvp).sum(1) for _, hvp in parts])
         gradients[:, len(self.free) :] -= 2**-0.5  # of the entropy
         slope = gradients[:, len(self.free) :] * 2**-0.5  # about the distance of log sigma, whose curvature is about 1
@@ -369,6 +436,12 @@ class Curvature:
         of_variance = influence.std(0, ddof=1) / _GROUPS**0.5
         sd_se = np.where(sd > 0, of_variance / np.where(sd > 0, 2 * sd, 1), 0.0)
         return Response(mean.mean(0), sd, (covariance + covariance.T) / 2, guide_sd, mean_se, sd_se)
+
+    def _traces(self, groups: np.ndarray) -> np.ndarray:
+        """Of each group of draws, an estimate of the trace of the Hessian in the means, ``(groups, 1)``."""
+        signs = np.random.default_rng(self.seed).choice([-1.0, 1.0], (_GROUPS, 1, len(self.free)))
+        along = np.concatenate([signs, np.zeros_like(signs)], axis=2)
+        return np.stack([(one * self.times(one, eps)[1]).sum(1) for one, eps in zip(along, groups, strict=True)])
 
     def _of_functions(self, values, count, groups):
         """Of each group of draws: the mean of the functions and of their squares, and the slopes of the means."""
@@ -405,6 +478,14 @@ class Curvature:
             size, before = left @ left, size
             p = left + size / before * p
         raise UserError(self.no_optimum("conjugate gradients do not solve for its curvature in 200 steps"))
+
+    def kinked(self) -> str:
+        """The refusal of a log density with kinks, in too many dimensions."""
+        return (
+            f"{self.problem.name}: linear response takes second derivatives, and those of this log density lack the "
+            "curvature of its kinks, as of abs() or max(), in too many dimensions to find it from draws: take standard "
+            "deviations from guide='full_rank', or from NUTS"
+        )
 
     def no_optimum(self, why: str) -> str:
         """The refusal of a fit that is not at an optimum."""

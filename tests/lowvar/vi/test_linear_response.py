@@ -12,6 +12,7 @@ import torch
 from jax.scipy.special import gammaln
 
 import lowvar
+from lowvar.vi.linear_response import Curvature
 
 
 def quiet(model, data=None, **settings) -> Any:
@@ -375,3 +376,86 @@ def test_values_that_are_not_finite_are_named(skewed):
     assert np.isfinite(found.loc["right"]).all()
     with pytest.raises(lowvar.UserError, match="importance"):
         skewed.sample(10, importance="no")
+
+
+def median(x, y):
+    """Median regression: its log density is piecewise linear but for the prior."""
+    a, b = numpyro.sample("a", dist.Normal(0.0, 3.0)), numpyro.sample("b", dist.Normal(0.0, 3.0))
+    with numpyro.plate("rows", len(y)) as i:
+        numpyro.sample("y", dist.Laplace(a + b * x[i], 1.0), obs=y[i])
+
+
+@pytest.fixture(scope="module")
+def kinked():
+    rng = np.random.default_rng(8)
+    x = rng.normal(1.5, 1.0, size=200)
+    data = {"x": x, "y": 1.0 + 0.5 * x + rng.laplace(size=200)}
+    a, b = np.meshgrid(np.linspace(-0.5, 2.5, 401), np.linspace(-0.5, 1.5, 401), indexing="ij")
+    log_p = -np.abs(data["y"] - a[..., None] - b[..., None] * x).sum(-1) - (a**2 + b**2) / 18
+    p = np.exp(log_p - log_p.max()).ravel()
+    return quiet(median, data), np.cov(np.stack([a.ravel(), b.ravel()]), aweights=p, ddof=0)
+
+
+def test_kinks_have_curvature(kinked):
+    fit, covariance = kinked
+    found = fit.mean_and_sd(lambda z: z)
+    sd = np.sqrt(np.diag(covariance))
+    assert (np.abs(found["sd"] / sd - 1) < 0.06).all()
+    assert (found["guide_sd"] / sd < 0.8).all()  # which lacks the correlation
+    assert (found["sd_se"] / found["sd"] < 0.02).all()
+    ours = fit.covariance(["a", "b"]).to_numpy()
+    np.testing.assert_allclose(ours[0, 1] / covariance[0, 1], 1, atol=0.12)
+
+
+def test_standard_errors_with_kinks_are_as_large_as_the_errors(kinked):
+    fit, _ = kinked
+    found = [Curvature(fit, seed).of_coordinates(128) for seed in range(1, 25)]
+    sds = np.sqrt([np.diag(one.covariance) for one in found])
+    stated = np.mean([one.error for one in found], axis=0)
+    ratio = sds.std(0, ddof=1) / sds.mean(0) / stated
+    assert (ratio > 0.6).all()
+    assert (ratio < 1.6).all()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_smooth_densities_need_no_regression(skewed, seed):
+    curvature = Curvature(skewed, seed)
+    curvature.of_coordinates(128)
+    assert curvature.smooth
+
+
+def test_kinks_in_many_dimensions_are_refused():
+    y = np.random.default_rng(2).laplace(size=600)
+
+    def model(y):
+        with numpyro.plate("rows", len(y)):
+            m = numpyro.sample("m", dist.Normal(0.0, 1.0))
+            numpyro.sample("y", dist.Laplace(m, 0.3), obs=y)
+
+    fit = quiet(model, {"y": y}, num_steps=3000)
+    with pytest.raises(lowvar.UserError, match="kinks"):
+        fit.mean_and_sd(lambda z: z["m"].mean())
+
+
+def three_groups(g, y):
+    a, tau = numpyro.sample("a", dist.Normal(0.0, 5.0)), numpyro.sample("tau", dist.HalfNormal(2.0))
+    u = numpyro.sample("u", dist.Normal(0.0, tau).expand([3]).to_event(1))
+    with numpyro.plate("rows", len(y)) as i:
+        numpyro.sample("y", dist.Normal(a + u[g[i]], 1.0), obs=y[i])
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_tails_that_a_normal_lacks_are_told(seed):
+    """The scale of three groups makes the constant's posterior twice as wide as linear response has it."""
+    rng = np.random.default_rng(seed)
+    g = rng.integers(0, 3, 150)
+    data = {"g": g, "y": 1.0 + np.array([-0.8, 0.1, 0.9])[g] + rng.normal(size=150)}
+    with pytest.warns(UserWarning, match="narrow|k-hat|importance"):
+        fitted = quiet(three_groups, data).with_linear_response(seed=seed)
+    assert fitted.notes
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_right_covariances_get_no_note(seed):
+    fitted = quiet(line, lines(300, 5, correlation=0.3)).with_linear_response(seed=seed)
+    assert fitted.notes == ()
