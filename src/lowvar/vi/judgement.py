@@ -577,11 +577,8 @@ _KHAT_SAMPLES, _KHAT_BUDGET = 10_000, 2**25
 _TOGETHER = 50  # from this ELBO size on, k-hat reuses its program
 _MANY = 20  # from this dimension on, small misfits accumulate
 # A note reports a larger ratio of the posterior's to the guide's standard deviation by importance weights, and a
-# smaller one by linear response, where the ratio of precisions is below its bound by two standard errors. Of 30 best
-# guides of normal posteriors with a correlation of 0.55, 0.6 and 0.7, 70, 100 and 100 % exceed it; of 60 in 5 to 100
-# independent dimensions, with standard deviations that scatter by 3 %, none. Of 240 looks with 1000 to 5000 draws at
-# crossed effects, whose ratio is 2 to 3, none stays without a note (27 would if the ratios were compared, with errors
-# of 1 and more); of 720 with 300 to 10 000 draws at guides that are right, 1 of either comparison gets one.
+# smaller one by linear response, where the ratio of precisions is below its bound by two standard errors; the error of
+# the ratio of standard deviations is larger than the ratio, where that is large: see test_fit_optimum.py.
 _WIDER, _NARROW, _SURE = 1.5, 1.15, 2
 _PARTS = 8  # of the draws, for an error
 # a note reports larger relative errors of standard deviations that the optimisation left, and of means, in standard
