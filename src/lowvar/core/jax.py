@@ -112,14 +112,16 @@ def compiled(function: Callable, donate_argnums: int | tuple[int, ...] = (), *, 
 @lru_cache
 def _brief_options() -> dict[str, Any] | None:
     """What tells XLA to compile fast; None where it knows no such option, and beside a GPU."""
-    options = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
     if jax.default_backend() != "cpu":
         return None
-    try:
-        jax.jit(lambda: jnp.zeros(()), compiler_options=options).lower().compile()
-    except Exception:  # of another version
-        return None
-    return options
+    options = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
+    while options:
+        try:
+            jax.jit(lambda: jnp.zeros(()), compiler_options=dict(options)).lower().compile()
+            return options
+        except Exception:  # of another version, which may lack the last one
+            options.popitem()
+    return None
 
 
 def _type_of(leaf) -> Any:
