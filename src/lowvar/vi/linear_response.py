@@ -39,7 +39,7 @@ _AT_ONCE, _TOGETHER = 8, 32  # draws and directions at once
 _PUSHED, _CHUNK = 8192, 512  # draws from the normal distribution, and how many are evaluated at once
 _LINEAR = 0.9  # the least share of a function's variance under the guide that is of the form that a slope sees
 _FLAT = 1e-6  # the smallest eigenvalue of a Hessian, in units of the guide, where about 1 is usual
-_KINKED, _SURE = 0.05, 5  # the least part of a curvature that kinks have, and by how many errors
+_KINKED, _SURE = 0.1, 5  # the least part of a curvature that kinks have, and by how many errors
 _ROUGH = 16  # times as many draws where there are kinks, at least so many for each term of a regression, and
 _COARSE = 0.1  # the largest relative error of a standard deviation from them
 _OFF, _ERRORS = 0.25, 3  # the largest distance of a mean from its optimum, in standard deviations, by so many errors
@@ -212,11 +212,12 @@ def _products(problem) -> Callable:
     return function
 
 
-def _lacking(second: np.ndarray, first: np.ndarray) -> np.ndarray:
-    """Where curvatures by second derivatives are less than those by first derivatives, of ``(groups, k)`` each."""
-    less = first - second
-    mean, error = less.mean(0), less.std(0, ddof=1) / _GROUPS**0.5
-    return np.abs(mean) - _SURE * error > _KINKED * np.maximum(np.abs(first.mean(0)), np.abs(second.mean(0)))
+def _kinks(second: np.ndarray, first: np.ndarray) -> np.ndarray:
+    """1 where curvatures by first derivatives are above those by second ones, -1 where below, of ``(groups, k)`` each."""
+    more = first - second
+    mean, error = more.mean(0), more.std(0, ddof=1) / _GROUPS**0.5
+    sure = np.abs(mean) - _SURE * error > _KINKED * np.maximum(np.abs(first.mean(0)), np.abs(second.mean(0)))
+    return np.where(sure, np.sign(mean), 0.0)
 
 
 class Curvature:
@@ -318,11 +319,14 @@ class Curvature:
         if self.smooth:
             groups = self.groups(draws)
             gradients, hessians = map(np.stack, zip(*(self.times(None, eps) for eps in groups), strict=True))
-            noise, of_means = groups[:, :, self.free], hessians.mean(0)[:k, :k]
-            second = ((noise @ of_means) * noise).mean(1)  # expected: the diagonal; its error is that of `first`
-            self.smooth = not _lacking(second, gradients[:, k:] * 2**0.5).any()
-            if self.smooth:
+            noise, of_means = groups[:, :, self.free], hessians[:, :k, :k]
+            others = (of_means.sum(0) - of_means) / (_GROUPS - 1)
+            second = ((noise @ others) * noise).mean(1)  # expected: the diagonal; it has the error of the first ones
+            if (_kinks(second, gradients[:, k:] * 2**0.5) == 0).all():
                 return gradients, hessians
+            if draws < _DRAWS[-1] and 4 * draws * self.work <= work:  # few draws with the right moments may say it too
+                return self.curvatures(4 * draws, work)
+            self.smooth = False
         draws = _ROUGH * max(draws, _GROUPS * (1 + 2 * k))
         if draws * self.work / self.problem.dim > work:
             raise UserError(self.kinked())
@@ -417,7 +421,7 @@ class Curvature:
         x = np.stack([self._solved(one, groups) for one in b])
         parts = [self.times(x, eps) for eps in groups]
         gradients = np.stack([gradient for gradient, _ in parts])
-        if _lacking(self._traces(groups), gradients[:, len(self.free) :].sum(1, keepdims=True) * 2**0.5).any():
+        if _kinks(self._traces(groups), gradients[:, len(self.free) :].sum(1, keepdims=True) * 2**0.5) > 0:
             raise UserError(self.kinked())
         quadratic = np.stack([(x * hvp).sum(1) for _, hvp in parts])
         gradients[:, len(self.free) :] -= 2**-0.5  # of the entropy
