@@ -213,7 +213,7 @@ def _products(problem) -> Callable:
 
 
 def _kinks(second: np.ndarray, first: np.ndarray) -> np.ndarray:
-    """1 where curvatures by first derivatives are above those by second ones, -1 where below, of ``(groups, k)`` each."""
+    """1 where curvatures ``(groups, k)`` by first derivatives exceed those by second ones, -1 where they are less."""
     more = first - second
     mean, error = more.mean(0), more.std(0, ddof=1) / _GROUPS**0.5
     sure = np.abs(mean) - _SURE * error > _KINKED * np.maximum(np.abs(first.mean(0)), np.abs(second.mean(0)))
