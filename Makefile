@@ -6,7 +6,9 @@ CONSTRAINTS ?= constraints.txt
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
-INSTALLED := .venv/installed
+# of pyproject.toml: EXTRAS= for the library alone, EXTRAS=torch,plot
+EXTRAS ?= dev
+INSTALLED := .venv/installed$(if $(filter dev,$(EXTRAS)),,-$(or $(EXTRAS),library))
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 # Modules are compiled when they are first imported (see `install`): byte code must be kept.
 unexport PYTHONDONTWRITEBYTECODE
@@ -40,13 +42,13 @@ results: install
 	@$(MAKE_RESULTS)
 
 # The modules that are used are compiled as they are imported: to compile all of them takes half of the time.
-install: $(INSTALLED)  ## make .venv and install lowvar in it, with the versions of constraints.txt
+install: $(INSTALLED)  ## make .venv and install lowvar in it, with the versions of constraints.txt; EXTRAS= for the library alone
 
 $(INSTALLED): pyproject.toml $(CONSTRAINTS)
 	@test -n "$(PYTHON)" || { echo "make: lowvar needs Python 3.11 or newer; name one with: make PYTHON=..."; exit 2; }
-	@echo "installing into .venv (about 2.5 GB)"
+	@echo "installing into .venv$(if $(filter dev,$(EXTRAS)), (about 2.5 GB))"
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	@$(BIN)/python .ci/installing.py logs/install.log $(BIN)/python -c $(CONSTRAINTS) -e '.[dev]'
+	@$(BIN)/python .ci/installing.py logs/install.log $(BIN)/python -c $(CONSTRAINTS) -e '.$(if $(EXTRAS),[$(EXTRAS)])'
 	@touch $@
 
 # A line for each part as it ends; their output is in logs/test. The unit tests wait now and then, so the other parts

@@ -131,17 +131,22 @@ def test_other_processors_are_one_line_each_and_limit_every_library(repository, 
     assert found == {"sse4": "['Nehalem'] DEFAULT 1 []", "avx2": "['Haswell'] AVX2 2 ['--random-order-seed=1']"}
 
 
+@pytest.mark.parametrize(
+    ("words", "stamp"),
+    [([], "installed"), (["EXTRAS="], "installed-library"), (["EXTRAS=torch,plot"], "installed-torch,plot")],
+)
 @pytest.mark.parametrize(("end", "code"), [("exit 0", 0), ("echo 'ERROR: no space' >&2; exit 1", 2)])
-def test_an_installation_that_fails_is_none(repository, tmp_path, end, code):
+def test_an_installation_that_fails_is_none(repository, tmp_path, end, code, words, stamp):
     for name in ("Makefile", "pyproject.toml", "constraints.txt"):
         (tmp_path / name).write_text((repository / name).read_text())
     python = tmp_path / ".venv/bin/python"
     python.parent.mkdir(parents=True)
     python.write_text(f"#!/bin/sh\n{end}\n")  # in place of the program that installs
     python.chmod(0o755)
-    done = subprocess.run(["make", "-s", "install"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = subprocess.run(["make", "-s", "install", *words], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == code, done.stderr
-    assert (tmp_path / ".venv/installed").exists() == (code == 0)
+    assert (tmp_path / ".venv" / stamp).exists() == (code == 0)
+    assert len(list((tmp_path / ".venv").glob("installed*"))) == (code == 0)  # another choice of extras installs again
 
 
 def test_clean_spares_the_pages_of_results_and_data(repository, tmp_path):
