@@ -30,7 +30,7 @@ ESTIMATORS := $(addprefix tests/lowvar/integrals/, test_auto.py test_bfgs.py tes
 	$(addprefix tests/lowvar_studies/integrators/, test_functions_of_all_tasks.py test_paper_integrators.py test_task_relation.py)
 
 .DEFAULT_GOAL := report
-.PHONY: report results install test test-long test-cpus kernels test-mutants test-slurm test-slurm-long faults lint types workflow smoke wheel doctests unit docs pull check checkout push clean distclean help
+.PHONY: report results install hashes test test-long test-cpus kernels test-mutants test-slurm test-slurm-long faults lint types workflow smoke wheel doctests unit docs pull check checkout push clean distclean help
 
 report: results  ## run what params.yaml selects, and write report.html (the default)
 	@$(REPORT) >> $(LOG) 2>&1 || { tail -20 $(LOG); echo "no report; full output: $(LOG)"; exit 1; }
@@ -50,6 +50,12 @@ $(INSTALLED): pyproject.toml $(CONSTRAINTS)
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@$(BIN)/python .ci/installing.py logs/install.log $(BIN)/python -c $(CONSTRAINTS) -e '.$(if $(EXTRAS),[$(EXTRAS)])'
 	@touch $@
+
+# Without PyTorch's: its builds for CPUs and GPUs have one version and different files.
+hashes: install  ## make constraints-hashes.txt of constraints.txt: the hashes of its files on PyPI, for Python 3.11 and newer
+	@echo uv | uv pip compile --quiet --no-config --universal --python-version 3.11 --generate-hashes --no-emit-package torch \
+		--no-annotate --custom-compile-command 'make hashes' -c constraints.txt --extra dev \
+		pyproject.toml - -o constraints-hashes.txt
 
 # A line for each part as it ends; their output is in logs/test. The unit tests wait now and then, so the other parts
 # run beside them.

@@ -1,5 +1,6 @@
 """What `make` says and removes."""
 
+import hashlib
 import os
 import re
 import runpy
@@ -75,7 +76,10 @@ def test_uv_has_the_indexes_of_pip(repository):
 
 
 def test_an_installation_takes_what_pip_would_take(repository, tmp_path):
-    """From a folder that only pip's settings name; a package that is not there is named, and fails."""
+    """From a folder that only pip's settings name, and a file with the hash that is recorded: pip takes no other.
+
+    A package that is not there is named, and fails.
+    """
     wheel = tmp_path / "wheels/small_thing-1.5-py3-none-any.whl"
     wheel.parent.mkdir()
     files = {
@@ -90,18 +94,28 @@ def test_an_installation_takes_what_pip_would_take(repository, tmp_path):
     venv = tmp_path / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
     environment = os.environ | {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheel.parent)}
-    (tmp_path / "pins").write_text("")
-    for name, code in (("small-thing", 0), ("missing-thing", 1)):
-        script = [sys.executable, repository / ".ci/installing.py", "logs/a.log", venv / "bin/python", "-c", "pins"]
-        done = subprocess.run(
-            [*script, name], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+
+    def said(name):
+        script = [sys.executable, repository / ".ci/installing.py", "logs/a.log", venv / "bin/python", "-c", "pins.txt"]
+        done = subprocess.run([*script, name], cwd=tmp_path, env=environment, capture_output=True, text=True)
+        assert ("full output: logs/a.log" in done.stdout) == bool(done.returncode), done.stderr
+        return done.returncode, done.stdout
+
+    def found():
+        code = [venv / "bin/python", "-c", "import small_thing; print(small_thing.VALUE)"]
+        return subprocess.run(code, capture_output=True).stdout == b"7\n"
+
+    (tmp_path / "pins.txt").write_text("small-thing==1.5\n")
+    right = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    for digest in (right[::-1], right):
+        (tmp_path / "pins-hashes.txt").write_text(f"small-thing==1.5 \\\n    --hash=sha256:{digest}\n")
+        code, text = said("small-thing")
+        assert (bool(code), found(), "pins-hashes.txt" in text) == (
+            (False, True, False) if digest == right else (True, False, True)
         )
-        assert bool(done.returncode) == bool(code), done.stderr
-        assert ("missing-thing" in done.stdout) == ("full output: logs/a.log" in done.stdout) == bool(code)
-    found = subprocess.run(
-        [venv / "bin/python", "-c", "import small_thing; print(small_thing.VALUE)"], capture_output=True
-    )
-    assert found.stdout == b"7\n"
+    code, text = said("missing-thing")
+    assert code == 1
+    assert "missing-thing" in text
 
 
 PROBE = """
