@@ -68,7 +68,7 @@ lint: install  ## ruff
 types: install  ## pyright
 	$(PART) $@ pyright
 
-# Snakemake's lint, except the rule on conda and containers, and dry runs
+# Snakemake's lint, and dry runs
 workflow: install  ## Snakemake's lint, and plans of the workflow
 	$(PART) $@ .ci/workflow
 

@@ -7,6 +7,7 @@ import runpy
 import subprocess
 import sys
 import time
+import tomllib
 import zipfile
 
 import pytest
@@ -184,3 +185,25 @@ def test_slurm_says_why_it_is_skipped(repository, tmp_path):
     assert done.returncode == 0, done.stderr
     assert re.fullmatch("skipped: .*a Slurm of its own.*\n", done.stdout)
     assert not (tmp_path / "ran").exists()
+
+
+def test_the_recipe_of_the_image_names_what_is_there(repository):
+    """CI builds it each week; here its instructions, files and extras are read."""
+    text = (repository / "Containerfile").read_text()
+    lines = [line for line in text.replace("\\\n", " ").splitlines() if line and not line.startswith("#")]
+    steps = [line.split(maxsplit=1) for line in lines]
+    assert steps[0][0] == "FROM"
+    assert {step for step, _ in steps} <= {"FROM", "RUN", "WORKDIR", "COPY", "ARG", "ENV", "CMD"}
+    assert len(text.splitlines()) < 40
+    extras = tomllib.loads((repository / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    (given,) = (rest.removeprefix("EXTRAS=").split(",") for step, rest in steps if step == "ARG")
+    assert {"torch", "workflow"} <= set(given) <= set(extras)
+    (target,) = (found[1] for step, rest in steps if (found := re.search(r"make (\w+) EXTRAS=", rest)))
+    assert re.search(rf"^{target}:", (repository / "Makefile").read_text(), re.M)
+
+
+def test_an_image_gets_no_file_that_git_ignores(repository):
+    ignored = (repository / ".dockerignore").read_text().splitlines()
+    for name in (".venv", "data/*", "results/*", "logs", "build", "dist", ".snakemake"):
+        assert name in ignored
+        assert any(one.strip("/") == name for one in (repository / ".gitignore").read_text().splitlines())
