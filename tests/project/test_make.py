@@ -76,11 +76,9 @@ def test_uv_has_the_indexes_of_pip(repository):
     assert settings("global.find-links='/one /two'")["UV_FIND_LINKS"] == "/one,/two"
 
 
-def test_an_installation_takes_what_pip_would_take(repository, tmp_path):
-    """From a folder that only pip's settings name, and a file with the hash that is recorded: pip takes no other.
-
-    A package that is not there is named, and fails.
-    """
+@pytest.fixture
+def thing(repository, tmp_path):
+    """Installs packages from a folder with one wheel, which only pip's settings name: exit code, words, is it there?"""
     wheel = tmp_path / "wheels/small_thing-1.5-py3-none-any.whl"
     wheel.parent.mkdir()
     files = {
@@ -92,31 +90,42 @@ def test_an_installation_takes_what_pip_would_take(repository, tmp_path):
     with zipfile.ZipFile(wheel, "w") as archive:
         for name, text in files.items():
             archive.writestr(name, text)
-    venv = tmp_path / "venv"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
-    environment = os.environ | {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheel.parent)}
-
-    def said(name):
-        script = [sys.executable, repository / ".ci/installing.py", "logs/a.log", venv / "bin/python", "-c", "pins.txt"]
-        done = subprocess.run([*script, name], cwd=tmp_path, env=environment, capture_output=True, text=True)
-        assert ("full output: logs/a.log" in done.stdout) == bool(done.returncode), done.stderr
-        return done.returncode, done.stdout
-
-    def found():
-        code = [venv / "bin/python", "-c", "import small_thing; print(small_thing.VALUE)"]
-        return subprocess.run(code, capture_output=True).stdout == b"7\n"
-
     (tmp_path / "pins.txt").write_text("small-thing==1.5\n")
-    right = hashlib.sha256(wheel.read_bytes()).hexdigest()
-    for digest in (right[::-1], right):
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
+    python = tmp_path / "venv/bin/python"
+    script = [sys.executable, repository / ".ci/installing.py", "logs/a.log", python, "-c", "pins.txt"]
+
+    def install(name, digest=None, **settings):
+        digest = digest or hashlib.sha256(wheel.read_bytes()).hexdigest()
         (tmp_path / "pins-hashes.txt").write_text(f"small-thing==1.5 \\\n    --hash=sha256:{digest}\n")
-        code, text = said("small-thing")
-        assert (bool(code), found(), "pins-hashes.txt" in text) == (
-            (False, True, False) if digest == right else (True, False, True)
-        )
-    code, text = said("missing-thing")
+        environment = os.environ | {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheel.parent)} | settings
+        done = subprocess.run([*script, name], cwd=tmp_path, env=environment, capture_output=True, text=True)
+        there = subprocess.run([python, "-c", "import small_thing; print(small_thing.VALUE)"], capture_output=True)
+        return done.returncode, done.stdout, there.stdout == b"7\n"
+
+    return install
+
+
+def test_an_installation_takes_what_pip_would_take_with_its_hash(thing):
+    code, said, there = thing("small-thing", "0" * 64)
+    assert (code, there) == (1, False)
+    assert "pins-hashes.txt" in said
+    code, said, there = thing("small-thing")
+    assert (code, there) == (0, True), said
+    assert "full output" not in said
+
+
+def test_an_installation_names_a_package_that_is_not_there(thing):
+    code, said, _ = thing("missing-thing")
     assert code == 1
-    assert "missing-thing" in text
+    assert "missing-thing" in said
+    assert said.endswith("full output: logs/a.log\n")
+
+
+def test_pip_installs_where_uv_fails(thing):
+    code, said, there = thing("small-thing", UV_LINK_MODE="no such mode")  # which pip does not read
+    assert (code, there) == (0, True), said
+    assert "hashes are not checked" in said
 
 
 PROBE = """
