@@ -6,7 +6,9 @@ CONSTRAINTS ?= constraints.txt
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
-INSTALLED := .venv/installed
+# of pyproject.toml: EXTRAS= for the library alone, EXTRAS=torch,plot
+EXTRAS ?= dev
+INSTALLED := .venv/installed$(if $(filter dev,$(EXTRAS)),,-$(or $(EXTRAS),library))
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 # Modules are compiled when they are first imported (see `install`): byte code must be kept.
 unexport PYTHONDONTWRITEBYTECODE
@@ -28,7 +30,7 @@ ESTIMATORS := $(addprefix tests/lowvar/integrals/, test_auto.py test_bfgs.py tes
 	$(addprefix tests/lowvar_studies/integrators/, test_functions_of_all_tasks.py test_paper_integrators.py test_task_relation.py)
 
 .DEFAULT_GOAL := report
-.PHONY: report results install test test-long test-cpus kernels test-mutants test-slurm test-slurm-long faults lint types workflow smoke wheel doctests unit docs pull check checkout push clean distclean help
+.PHONY: report results install hashes test test-long test-cpus kernels test-mutants test-slurm test-slurm-long faults lint types workflow smoke wheel doctests unit docs pull check checkout push clean distclean help
 
 report: results  ## run what params.yaml selects, and write report.html (the default)
 	@$(REPORT) >> $(LOG) 2>&1 || { tail -20 $(LOG); echo "no report; full output: $(LOG)"; exit 1; }
@@ -40,14 +42,20 @@ results: install
 	@$(MAKE_RESULTS)
 
 # The modules that are used are compiled as they are imported: to compile all of them takes half of the time.
-install: $(INSTALLED)  ## make .venv and install lowvar in it, with the versions of constraints.txt
+install: $(INSTALLED)  ## make .venv and install lowvar in it, with the versions of constraints.txt; EXTRAS= for the library alone
 
 $(INSTALLED): pyproject.toml $(CONSTRAINTS)
 	@test -n "$(PYTHON)" || { echo "make: lowvar needs Python 3.11 or newer; name one with: make PYTHON=..."; exit 2; }
-	@echo "installing into .venv (about 2.5 GB)"
+	@echo "installing into .venv$(if $(filter dev,$(EXTRAS)), (about 2.5 GB))"
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	@$(BIN)/python .ci/installing.py logs/install.log $(BIN)/python -c $(CONSTRAINTS) -e '.[dev]'
+	@$(BIN)/python .ci/installing.py logs/install.log $(BIN)/python -c $(CONSTRAINTS) -e '.$(if $(EXTRAS),[$(EXTRAS)])'
 	@touch $@
+
+# Without PyTorch's: its builds for CPUs and GPUs have one version and different files.
+hashes: install  ## make constraints-hashes.txt of constraints.txt: the hashes of its files on PyPI, for Python 3.11 and newer
+	@echo uv | uv pip compile --quiet --no-config --universal --python-version 3.11 --generate-hashes --no-emit-package torch \
+		--no-annotate --custom-compile-command 'make hashes' -c constraints.txt --extra dev \
+		pyproject.toml - -o constraints-hashes.txt
 
 # A line for each part as it ends; their output is in logs/test. The unit tests wait now and then, so the other parts
 # run beside them.
@@ -60,7 +68,7 @@ lint: install  ## ruff
 types: install  ## pyright
 	$(PART) $@ pyright
 
-# Snakemake's lint, except the rule on conda and containers, and dry runs
+# Snakemake's lint, and dry runs
 workflow: install  ## Snakemake's lint, and plans of the workflow
 	$(PART) $@ .ci/workflow
 

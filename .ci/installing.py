@@ -3,10 +3,15 @@
 uv installs, in a quarter of pip's time, with pip's own indexes and certificates (uv reads no settings of pip); where uv
 is not to be had, or fails, pip does. Their output goes to LOG. Every few seconds, prints the time so far and the last
 line; if pip fails too, the end of the output.
+
+Beside the constraints of ``-c NAME.txt``, ``NAME-hashes.txt`` has the hashes of their files (``make hashes``). uv
+checks them, its own too, and a file with another hash ends the installation. pip cannot check them beside an editable
+package.
 """
 
 import ast
 import os
+import re
 import subprocess
 import sys
 import time
@@ -41,14 +46,32 @@ def settings(listed):
     return found
 
 
-def with_uv(python, *arguments):
+def hashes_of(arguments):
+    """The files of hashes beside the constraints among pip's arguments."""
+    beside = (
+        Path(name).with_name(f"{Path(name).stem}-hashes.txt") for flag, name in pairwise(arguments) if flag == "-c"
+    )
+    return [file for file in beside if file.is_file()]
+
+
+def with_uv(log, python, *arguments):
     """uv's command and environment, if it can be installed; otherwise nothing."""
     constraints = [word for pair in pairwise(arguments) if pair[0] == "-c" for word in pair]
-    if subprocess.run([*PIP, "install", "-q", *constraints, "uv"], capture_output=True, check=False).returncode:
+    checks = hashes_of(arguments)
+    own = "".join(block for file in checks for block in re.findall(r"^uv==(?:.*\\\n)*.*\n", file.read_text(), re.M))
+    wanted = ["--no-deps", "--require-hashes", "-r", "/dev/stdin"] if own else [*constraints, "uv"]
+    done = subprocess.run([*PIP, "install", "-q", *wanted], capture_output=True, text=True, input=own, check=False)
+    if done.returncode:
+        log.write_text(done.stdout + done.stderr)
         return None
     listed = subprocess.run([*PIP, "config", "list"], capture_output=True, text=True, check=False).stdout
     command = [sys.executable, "-m", "uv", "pip", "install", "--python", python, *arguments]
-    return command, os.environ | settings(listed)
+    return [*command, *(word for file in checks for word in ("-c", str(file)))], os.environ | settings(listed)
+
+
+def another_file(log):
+    """Whether pip or uv refused a file whose hash is another."""
+    return bool(re.search("hash mismatch|do not match the hashes", log.read_text(errors="replace"), re.I))
 
 
 def shown(command, log, start, seconds, **options):
@@ -68,13 +91,20 @@ def main(log, python, *arguments, seconds=SECONDS):
     log, start = Path(log), time.monotonic()
     log.parent.mkdir(parents=True, exist_ok=True)
     log.write_text("")
-    uv = with_uv(python, *arguments)
-    if uv is None or shown(uv[0], log, start, seconds, env=uv[1]):
+    uv = with_uv(log, python, *arguments)
+    code = shown(uv[0], log, start, seconds, env=uv[1]) if uv else 1
+    checks = ", ".join(map(str, hashes_of(arguments)))
+    if code and another_file(log):
+        print(f"not installed: a file has another hash than in {checks}")
+    elif code:
+        if checks:
+            print("  pip installs, since uv does not: hashes are not checked", flush=True)
         pip = [*PIP, "--python", python, "install", "--no-compile", "--progress-bar", "off", *arguments]
-        if code := shown(pip, log, start, seconds):
-            lines = log.read_text(errors="replace").splitlines()
-            print(*lines[-SHOWN:], f"full output: {log}", sep="\n")
-            return code
+        code = shown(pip, log, start, seconds)
+    if code:
+        lines = log.read_text(errors="replace").splitlines()
+        print(*lines[-SHOWN:], f"full output: {log}", sep="\n")
+        return code
     print(f"installed in {time.monotonic() - start:.0f} s")
     return 0
 

@@ -122,3 +122,21 @@ def test_the_oldest_versions_that_are_tested_are_the_lower_bounds(repository):
         return {name: ([*map(int, re.findall(r"\d+", text)), 0, 0, 0])[:4] for name, text in versions.items()}
 
     assert released(bounds) == released(oldest)
+
+
+def test_the_hashes_are_of_the_pinned_versions(repository):
+    """Of all but PyTorch; nothing in them is of one machine. ``make hashes`` makes them anew."""
+    entries = re.findall(
+        r"^([\w.-]+)==([^\s;]+)(.*(?:\n .*)*)", (repository / "constraints-hashes.txt").read_text(), re.M
+    )
+    hashed = {_normal(name): version for name, version, _ in entries}
+    lines = (repository / "constraints.txt").read_text().splitlines()
+    pins = {_normal(name): version for name, _, version in (line.partition("==") for line in lines if line[:1] != "#")}
+    assert len(entries) == len(hashed)
+    assert all(re.search(r"--hash=sha256:[0-9a-f]{64}$", rest) for _, _, rest in entries)
+    assert {name: hashed.get(name) for name in pins} == {**pins, "torch": None}
+    assert not re.search(r"//|file:|^-(?!-hash)", (repository / "constraints-hashes.txt").read_text(), re.M)
+
+
+def _normal(name):
+    return re.sub(r"[-_.]+", "-", name).lower()

@@ -1,11 +1,13 @@
 """What `make` says and removes."""
 
+import hashlib
 import os
 import re
 import runpy
 import subprocess
 import sys
 import time
+import tomllib
 import zipfile
 
 import pytest
@@ -74,8 +76,9 @@ def test_uv_has_the_indexes_of_pip(repository):
     assert settings("global.find-links='/one /two'")["UV_FIND_LINKS"] == "/one,/two"
 
 
-def test_an_installation_takes_what_pip_would_take(repository, tmp_path):
-    """From a folder that only pip's settings name; a package that is not there is named, and fails."""
+@pytest.fixture
+def thing(repository, tmp_path):
+    """Installs packages from a folder with one wheel, which only pip's settings name: exit code, words, is it there?"""
     wheel = tmp_path / "wheels/small_thing-1.5-py3-none-any.whl"
     wheel.parent.mkdir()
     files = {
@@ -87,21 +90,42 @@ def test_an_installation_takes_what_pip_would_take(repository, tmp_path):
     with zipfile.ZipFile(wheel, "w") as archive:
         for name, text in files.items():
             archive.writestr(name, text)
-    venv = tmp_path / "venv"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
-    environment = os.environ | {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheel.parent)}
-    (tmp_path / "pins").write_text("")
-    for name, code in (("small-thing", 0), ("missing-thing", 1)):
-        script = [sys.executable, repository / ".ci/installing.py", "logs/a.log", venv / "bin/python", "-c", "pins"]
-        done = subprocess.run(
-            [*script, name], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
-        )
-        assert bool(done.returncode) == bool(code), done.stderr
-        assert ("missing-thing" in done.stdout) == ("full output: logs/a.log" in done.stdout) == bool(code)
-    found = subprocess.run(
-        [venv / "bin/python", "-c", "import small_thing; print(small_thing.VALUE)"], capture_output=True
-    )
-    assert found.stdout == b"7\n"
+    (tmp_path / "pins.txt").write_text("small-thing==1.5\n")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
+    python = tmp_path / "venv/bin/python"
+    script = [sys.executable, repository / ".ci/installing.py", "logs/a.log", python, "-c", "pins.txt"]
+
+    def install(name, digest=None, **settings):
+        digest = digest or hashlib.sha256(wheel.read_bytes()).hexdigest()
+        (tmp_path / "pins-hashes.txt").write_text(f"small-thing==1.5 \\\n    --hash=sha256:{digest}\n")
+        environment = os.environ | {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheel.parent)} | settings
+        done = subprocess.run([*script, name], cwd=tmp_path, env=environment, capture_output=True, text=True)
+        there = subprocess.run([python, "-c", "import small_thing; print(small_thing.VALUE)"], capture_output=True)
+        return done.returncode, done.stdout, there.stdout == b"7\n"
+
+    return install
+
+
+def test_an_installation_takes_what_pip_would_take_with_its_hash(thing):
+    code, said, there = thing("small-thing", "0" * 64)
+    assert (code, there) == (1, False)
+    assert "pins-hashes.txt" in said
+    code, said, there = thing("small-thing")
+    assert (code, there) == (0, True), said
+    assert "full output" not in said
+
+
+def test_an_installation_names_a_package_that_is_not_there(thing):
+    code, said, _ = thing("missing-thing")
+    assert code == 1
+    assert "missing-thing" in said
+    assert said.endswith("full output: logs/a.log\n")
+
+
+def test_pip_installs_where_uv_fails(thing):
+    code, said, there = thing("small-thing", UV_LINK_MODE="no such mode")  # which pip does not read
+    assert (code, there) == (0, True), said
+    assert "hashes are not checked" in said
 
 
 PROBE = """
@@ -131,17 +155,22 @@ def test_other_processors_are_one_line_each_and_limit_every_library(repository, 
     assert found == {"sse4": "['Nehalem'] DEFAULT 1 []", "avx2": "['Haswell'] AVX2 2 ['--random-order-seed=1']"}
 
 
+@pytest.mark.parametrize(
+    ("words", "stamp"),
+    [([], "installed"), (["EXTRAS="], "installed-library"), (["EXTRAS=torch,plot"], "installed-torch,plot")],
+)
 @pytest.mark.parametrize(("end", "code"), [("exit 0", 0), ("echo 'ERROR: no space' >&2; exit 1", 2)])
-def test_an_installation_that_fails_is_none(repository, tmp_path, end, code):
+def test_an_installation_that_fails_is_none(repository, tmp_path, end, code, words, stamp):
     for name in ("Makefile", "pyproject.toml", "constraints.txt"):
         (tmp_path / name).write_text((repository / name).read_text())
     python = tmp_path / ".venv/bin/python"
     python.parent.mkdir(parents=True)
     python.write_text(f"#!/bin/sh\n{end}\n")  # in place of the program that installs
     python.chmod(0o755)
-    done = subprocess.run(["make", "-s", "install"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = subprocess.run(["make", "-s", "install", *words], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == code, done.stderr
-    assert (tmp_path / ".venv/installed").exists() == (code == 0)
+    assert (tmp_path / ".venv" / stamp).exists() == (code == 0)
+    assert len(list((tmp_path / ".venv").glob("installed*"))) == (code == 0)  # another choice of extras installs again
 
 
 def test_clean_spares_the_pages_of_results_and_data(repository, tmp_path):
@@ -165,3 +194,25 @@ def test_slurm_says_why_it_is_skipped(repository, tmp_path):
     assert done.returncode == 0, done.stderr
     assert re.fullmatch("skipped: .*a Slurm of its own.*\n", done.stdout)
     assert not (tmp_path / "ran").exists()
+
+
+def test_the_recipe_of_the_image_names_what_is_there(repository):
+    """CI builds it each week; here its instructions, files and extras are read."""
+    text = (repository / "Containerfile").read_text()
+    lines = [line for line in text.replace("\\\n", " ").splitlines() if line and not line.startswith("#")]
+    steps = [line.split(maxsplit=1) for line in lines]
+    assert steps[0][0] == "FROM"
+    assert {step for step, _ in steps} <= {"FROM", "RUN", "WORKDIR", "COPY", "ARG", "ENV", "CMD"}
+    assert len(text.splitlines()) < 40
+    extras = tomllib.loads((repository / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    (given,) = (rest.removeprefix("EXTRAS=").split(",") for step, rest in steps if step == "ARG")
+    assert {"torch", "workflow"} <= set(given) <= set(extras)
+    (target,) = (found[1] for step, rest in steps if (found := re.search(r"make (\w+) EXTRAS=", rest)))
+    assert re.search(rf"^{target}:", (repository / "Makefile").read_text(), re.M)
+
+
+def test_an_image_gets_no_file_that_git_ignores(repository):
+    ignored = (repository / ".dockerignore").read_text().splitlines()
+    for name in (".venv", "data/*", "results/*", "logs", "build", "dist", ".snakemake"):
+        assert name in ignored
+        assert any(one.strip("/") == name for one in (repository / ".gitignore").read_text().splitlines())

@@ -200,3 +200,32 @@ def test_seconds_to_a_level_are_those_of_the_kept_files(tmp_path):
     for page in ("paper-joint.md", "README.md"):
         text = (REPOSITORY / "docs/reproduction" / page).read_text()
         assert not [row for row in printed if row not in text]
+
+
+# --- what GitHub reads ---------------------------------------------------------------------------------------------
+
+
+def test_the_citation_is_of_this_version_and_lists_each_paper_once():
+    cited = yaml.safe_load((REPOSITORY / "CITATION.cff").read_text())
+    titles = [one["title"].lower() for one in cited["references"]]
+    assert cited["version"] == lowvar.__version__
+    assert len(set(titles)) == len(titles)
+    venues = {one["title"]: one.get("journal") or one["conference"]["name"] for one in cited["references"]}
+    assert all(venues.values())
+
+
+FORMS = sorted({*(REPOSITORY / ".github/ISSUE_TEMPLATE").glob("*.yml")})
+
+
+@pytest.mark.parametrize("file", FORMS, ids=lambda file: file.stem)
+def test_an_issue_form_is_one_that_github_takes(file):
+    form = yaml.safe_load(file.read_text())
+    if file.stem == "config":
+        assert [set(one) for one in form["contact_links"]] == [{"name", "url", "about"}]
+        return
+    assert {"name", "description", "body"} <= set(form) <= {"name", "description", "labels", "body"}
+    asked = [one for one in form["body"] if one["type"] != "markdown"]
+    assert {one["type"] for one in asked} <= {"input", "textarea", "dropdown"}
+    assert len({one["id"] for one in asked}) == len({one["attributes"]["label"] for one in asked}) == len(asked) > 3
+    assert any(one.get("validations", {}).get("required") is True for one in asked)
+    assert all(one["attributes"]["options"] for one in asked if one["type"] == "dropdown")

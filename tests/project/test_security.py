@@ -1,7 +1,9 @@
 """docs/security.md: files that are data run nothing."""
 
+import ast
 import io
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -73,3 +75,37 @@ def test_an_experiment_that_names_a_function_runs_its_module(tmp_path, monkeypat
 
     SEARCH.get(experiment.methods["mine"].solver)
     assert (tmp_path / "ran").exists()
+
+
+READERS = {"pickle", "cloudpickle", "dill", "marshal", "shelve", "joblib", "torch"}  # whose load may run what it reads
+# of a pickle that the user reads by pickle itself, and of what worker processes send
+ALLOWED = [("lowvar/search/evaluator.py", "cloudpickle.loads"), ("lowvar/vi/saved.py", "cloudpickle.loads")]
+
+
+def readers(source):
+    """Calls that may run what they read."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call):
+            name = ast.unparse(node.func)
+            package, _, function = name.rpartition(".")
+            if package.partition(".")[0] in READERS and function in ("load", "loads", "Unpickler", "open"):
+                yield name
+            if any(one.arg == "allow_pickle" and ast.unparse(one.value) != "False" for one in node.keywords):
+                yield name
+            if name in ("yaml.load", "yaml.unsafe_load", "yaml.full_load", "eval"):
+                yield name
+
+
+def test_no_other_code_reads_what_could_run():
+    src = Path(lowvar.__file__).parents[1]
+    found = {
+        (path.relative_to(src).as_posix(), name) for path in src.rglob("*.py") for name in readers(path.read_text())
+    }
+    assert sorted(found) == ALLOWED
+
+
+@pytest.mark.parametrize(
+    "line", ["torch.load(p)", "np.load(p, allow_pickle=True)", "yaml.load(t, L)", "pickle.Unpickler(f)"]
+)
+def test_such_code_is_noticed(line):
+    assert list(readers(line))

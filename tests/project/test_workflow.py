@@ -7,7 +7,7 @@ from pathlib import Path
 import commands
 import pytest
 import yaml
-from projects import ROOT, call, plan
+from projects import LITTLE, ROOT, call, git, plan
 
 pytest.importorskip("snakemake")
 
@@ -296,6 +296,26 @@ def test_another_workflow_that_uses_ours_stays_in_its_folder(copy, tmp_path_fact
     assert done.returncode == 0, done.stdout + done.stderr
     assert (parent / "mine.txt").read_text() == f"{parent}\n"
     assert (parent / folder / "prepared/breast_cancer-minmax.npz").is_file()
+    assert {path: path.stat().st_mtime_ns for path in copy.rglob("*")} == before
+
+
+@pytest.mark.slow
+def test_another_repository_builds_on_results_of_its_own_experiment(copy, tmp_path_factory):
+    """With the Snakefile of docs/workflow.md: a dry run, then the rules themselves, and then there is nothing to do."""
+    before = {path: path.stat().st_mtime_ns for path in copy.rglob("*")}
+    parent = tmp_path_factory.mktemp("repository")
+    git(parent, "init", "-q")
+    (parent / "mine.yaml").write_text(yaml.safe_dump({"name": "mine", **LITTLE}))
+    page = (ROOT / "docs/workflow.md").read_text()
+    (shown,) = re.findall(r"^```python\n(module .*?)^```", page, re.M | re.S)
+    (parent / "Snakefile").write_text(shown.replace("/some/folder/lowvar", str(copy)))
+    assert plan(parent) == {"lowvar_run": 1, "lowvar_mine_tables": 1, "answer": 1}
+    done = commands.snakemake(parent, "--cores", "1")
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = [line.split(",") for line in (parent / "answer.csv").read_text().splitlines()]
+    assert rows[0] == ["problem", "method", "backend", "repetition"]
+    assert rows[1:] == [["ellipsoid", "fast_ingo", "jax", str(one)] for one in range(2)]
+    assert plan(parent) == {}
     assert {path: path.stat().st_mtime_ns for path in copy.rglob("*")} == before
 
 

@@ -34,6 +34,7 @@ class Params(pydantic.BaseModel):
     data: Folder = "data"
     results: Folder = "results"
     checkpoints: Folder | None = None
+    image: Folder | None = None
 
 
 GIVEN = "params.yaml or --config" if OWN else "the module's config"
