@@ -138,7 +138,7 @@ def errors(found: dict, against: dict) -> tuple[np.ndarray, np.ndarray]:
 def own_error(against: dict) -> tuple[float, float]:
     """NUTS's own errors, alike: medians over entries of standard errors."""
     mean, square = (np.concatenate([worth[i] for worth in against["effective"].values()]) for i in (0, 1))
-    return float(np.median(mean**-0.5)), float(np.median(square**-0.5) / np.sqrt(2))
+    return float(np.nanmedian(mean**-0.5)), float(np.nanmedian(square**-0.5) / np.sqrt(2))  # fixed entries: NaN
 
 
 def good(record: dict) -> bool:
@@ -208,11 +208,11 @@ def picture(found: dict) -> None:
         values = [np.median(errors(found[name][method], found[name]["NUTS"])[1]) for name in there]
         axis.plot(np.clip(values, 1e-3, None), np.full(len(values), row), "o", color="0.55", alpha=0.5, markersize=4)
         axis.plot(np.median(values), row, "|", color="C3", markersize=18, markeredgewidth=2.5)
-    axis.axvline(np.median([own_error(found[name]["NUTS"])[1] for name in models]), color="C0", linewidth=1)
     axis.set(xscale="log", yticks=range(len(METHODS)), yticklabels=list(METHODS),
              xlabel="relative error of standard deviations, median over a model's entries\n"
                     "(red: median over models; blue line: NUTS's own error)")  # fmt: skip
     axis.invert_yaxis()
+    axis.axvline(np.median([own_error(found[name]["NUTS"])[1] for name in models]), color="C0", zorder=3)
     axis.spines[["top", "right"]].set_visible(False)
     PICTURE.parent.mkdir(exist_ok=True)
     figure.savefig(PICTURE, dpi=160)
