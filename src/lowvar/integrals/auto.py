@@ -81,7 +81,7 @@ def auto(folds: int = FOLDS, polynomial: bool = False, exact_scores: bool = Fals
 
     def _integrate_kind(samples: Samples, seeds: np.ndarray, kind: tuple) -> Integrals:
         shape, (apart, failing, _, lattice, *_) = (samples.repetitions, samples.tasks), kind
-        chain, told = samples.chain or max(apart) > 0, samples.chain and max(apart) < 2
+        chain = samples.chain or max(apart) > 0
         samples = in_order(samples, apart)
         sets = samples.points[samples.sets]
         grids = [not chain and grid for grid in lattice]
@@ -132,7 +132,8 @@ def auto(folds: int = FOLDS, polynomial: bool = False, exact_scores: bool = Fals
             "scores_doubted": failing.any(axis=1),
             "discrete": np.full(shape[0], any(grids)),
             "far_from_monte_carlo": (far & ~doubted).any(axis=1),
-            "like_a_chain": np.full(shape[0], chain and not told),
+            "like_a_chain": np.full(shape[0], chain and not samples.chain),
+            "chains_mixed": np.full(shape[0], samples.chain and max(apart) > 1),
             "few_carriers": few.any(axis=1),
             "may_jump": np.logical_and((choice > 0) & may_jump(width, plain), not polynomial).any(axis=1),
             "short_chain": np.logical_and(worth < SHORT, chain) & (stated > exact).any(axis=1),

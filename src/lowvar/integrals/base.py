@@ -206,6 +206,9 @@ FLAGS = {
     "which was returned: the scores may be another density's, or few samples hold most of the integral",
     "like_a_chain": "the samples are autocorrelated and were treated as Markov chains; pass chain=True, with one chain "
     "after another, or shuffle samples that are independent and sorted",
+    "chains_mixed": "samples several rows apart depend on each other more than neighbours do, and were read as chains "
+    "whose states lie between each other: give one chain after another. Of a single chain, whose states may alternate "
+    "by themselves, the standard error may be a little off",
     "few_carriers": "very few samples hold most of the variance: more samples may move the estimate by more than its "
     "standard error",
     "may_jump": "the error allows for an integrand that bends where no sample fell, as a cap does, but not for one "

@@ -17,7 +17,7 @@ from lowvar.core.loop import geometric
 from lowvar.errors import UserError, kind_of, whole
 from lowvar.search.convergence import Look, Rest
 from lowvar.search.evaluator import BudgetSpent, Errors, Evaluator, from_callable
-from lowvar.search.noise import DIGITS, Noise, average, deviation, dominated, error_of_mean, median
+from lowvar.search.noise import DIGITS, Noise, average, deviation, dominated, drift, error_of_mean, median
 from lowvar.search.problem import BlackBoxProblem, Kind, domain_and_start, to_host
 from lowvar.search.searcher import Searcher, chosen_method, default_method
 
@@ -247,7 +247,9 @@ def minimize(
             or a ``scipy.optimize.Bounds``. ``f`` is called only at points within them; any method accepts them. Of two
             coordinates, two pairs that could also be ``(low, high)`` of each coordinate are refused.
         noisy: whether repeated evaluations of a point differ; None to detect it, which may miss noise in few of the
-            calls. With False, no point is evaluated twice.
+            calls. With False, no point is evaluated twice. An ``f`` that changes with time, as by a state of its own,
+            counts as noisy: a note says that it drifts where the evaluations at the final mean, budget / 20 of them,
+            show it.
         integers: coordinates of a real search that are whole numbers: their indices, a mask ``(dim,)``, or True for
             all. ``f`` is called with whole numbers there, still floating. A margin keeps every one of lowvar's own
             searches moving between neighbouring numbers; peers are refused. Made for ordered numbers: use ``domain``
@@ -397,6 +399,7 @@ class SearchRun:
         self.middle = np.nan  # of the last generation's values
         self.at_mean = Average()
         self.tails = ""  # words on values at the mean that are far from normal
+        self.drift = 0.0  # of the values at the mean, from one evaluation to the next
         self.advice: list[str] = []
 
     def to_the_end(self, progress: bool | None) -> SearchResult:
@@ -686,6 +689,13 @@ class SearchRun:
             before, spread = self.first
             tails = self.tails or self.noise.tails()
             self.advice += [tails] if tails else []
+            if self.drift:
+                way = "rises" if self.drift > 0 else "falls"
+                self.advice.append(
+                    f"f drifts: at one point it {way} by about {abs(self.drift):.2g} with each evaluation; values of "
+                    "different times do not compare, and mean_fun is of the search's end alone. Look for a state that "
+                    "f keeps between its calls"
+                )
             if value - before > 3 * math.hypot(error, spread):
                 self.advice.append(
                     f"f at the mean is above the first generation's average, {before:.4g}: the search moved away from "
@@ -752,6 +762,8 @@ class SearchRun:
         error, freedom = self.noise.sd, np.nan
         if self.noise.known:
             error, freedom = error_of_mean(values, self.batched)
+            of_calls = [average(one[np.isfinite(one)]) if np.isfinite(one).any() else np.nan for one in values]
+            self.drift = drift(np.array(of_calls)) / len(points)
             if np.isfinite(error):
                 self.noise.measured(every)
             if dominated(np.abs(every - np.median(every))):

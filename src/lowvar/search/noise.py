@@ -16,6 +16,7 @@ _SEEN, _MATTERS = 1e-9, 0.3  # noise is detected above these fractions of the fi
 _MOSTLY, _CHECKS = 0.8, 8
 _VOTES = 5  # evaluations of the best point of a noisy f, most of which must agree
 _FEW = 8  # deviations, to tell heavy tails
+_BY_CHANCE = 1e-4  # of an order in time, by Kendall's test: values that are as ordered drift
 
 
 class Noise:
@@ -183,6 +184,17 @@ def error_of_mean(values: np.ndarray, batched: bool) -> tuple[float, float]:
         shared = (deviation(left) / math.sqrt(last * (len(columns) - 1)) / largest) ** 2
     square = max(1.0, float(parts.sum()) - shared)
     return largest * math.sqrt(square), square**2 / float((parts**2 / [last, len(columns) - 1]).sum())
+
+
+def drift(calls: np.ndarray) -> float:
+    """By how much the values ``(calls,)`` of one point rise from call to call; 0 where their order may be chance.
+
+    The median of the slopes of all pairs (Theil and Sen), which a few outliers leave alone.
+    """
+    calls = calls[np.isfinite(calls)]
+    if len(calls) < 3 or not scipy.stats.kendalltau(np.arange(len(calls)), calls).pvalue < _BY_CHANCE:
+        return 0.0
+    return float(scipy.stats.theilslopes(calls).slope)
 
 
 def dominated(off: np.ndarray) -> bool:

@@ -88,8 +88,8 @@ class Searcher:
         self.domain, start = domain_and_start(domain, x0, dim, choices)
         chosen = chosen_method(method, self.domain, options, noisy, call=Searcher)
         self.method = label(chosen)
-        seed, width = whole("seed", seed, 0), _width(sigma0, domain, start)
         self.integers = mask(integers, self.domain.dim)
+        seed, width = whole("seed", seed, 0), _width(sigma0, domain, start, self.integers)
         if self.integers is not None and domain != "real":
             raise UserError(f"integers: the points of a {domain} search are whole numbers already")
         if bounds is not None and domain != "real":
@@ -280,7 +280,7 @@ def chosen_method(
     return chosen
 
 
-def _width(sigma0, kind, start) -> float:
+def _width(sigma0, kind, start, integers) -> float:
     """``sigma0`` as a number; 1 for a discrete search, which does not use it."""
     if sigma0 is None:
         if kind == "real":
@@ -288,7 +288,12 @@ def _width(sigma0, kind, start) -> float:
         return 1.0
     array = to_host(sigma0)
     if array.shape != () or array.dtype.kind not in "iuf" or not (np.isfinite(array) and array > 0):
-        more = "; scale the coordinates inside f if they need different ones" if array.size > 1 else ""
+        more = ""
+        if array.size > 1 and kind == "real":
+            more = "; scale the coordinates inside f if they need different ones"
+            if integers is not None:
+                more = "; the search learns a deviation for each coordinate, and whole numbers keep one that moves them"
+                more += "" if integers.all() else "; scale the others inside f if they need different ones"
         raise UserError(f"sigma0 {sigma0!r}: it must be one positive number{more}")
     if kind == "real":
         coarse = int(np.argmax(np.abs(start)))

@@ -139,8 +139,9 @@ def decompose(
             ``AutoNormal``, ``AutoMultivariateNormal`` or ``AutoLowRankMultivariateNormal``.
             Without them, ``fit`` is called first, with the last of ``estimators``. A ``Fit`` of this model on these
             data keeps the memory of its own estimator, which joins the comparison; the other estimators replay its last
-            epochs. At plain ``params``, memories are filled anew there, with adaptive
-            coefficients at their start: along a run, the variance can be several times larger, or smaller.
+            epochs. Of a ``Fit`` of other data or another model only the parameters are used, and the title says so. At
+            plain ``params``, memories are filled anew there, with adaptive coefficients at their start: along a run,
+            the variance can be several times larger, or smaller.
         guide: the variational family, see ``fit``; the one of ``params`` if not given, else ``"mean_field"``.
         estimators: the estimators to compare: a list of names; or a mapping of labels of your own to names, or to
             ``{"estimator": name, ...}`` with the estimator's options, such as ``{"naive": "naive", "joint, late":
@@ -227,13 +228,12 @@ def decompose(
         problem, optimizer=optimizer, step_size=step_size, num_steps=num_steps, batch_size=batch_size,
         num_particles=num_particles, elbo_samples=None if given is None else 2, noise=noise, where="decompose",
     )  # fmt: skip
-    if (
-        fitted
-        and run
-        and not (_same(problem, fitted.problem, fitted.guide_params) and _batches(run.settings) == _batches(settings))
-    ):
+    other = _difference(problem, fitted.problem, fitted.guide_params) if fitted else ""
+    if run and (other or _batches(run.settings) != _batches(settings)):
         run = None  # its memories belong to another density, or to other batches or noise
-    guide_params, auto, place = dict(problem.start), given, "at the fit" if run else "at the given parameters"
+    place = f"at the parameters of a fit of {other}" if other else "at the given parameters"
+    place = "at the fit" if run else place
+    guide_params, auto = dict(problem.start), given
     if auto is None:
         fitted = run_to_end(problem, FitRun(methods[leader], settings, num_steps, seed, problem.name, 0), progress)
         guide_params, auto, place, run = fitted.guide_params, fitted.params, "at its fit", fitted.run
@@ -303,27 +303,30 @@ def _batches(settings):
     return settings.batch_size, settings.particles, settings.noise
 
 
-def _same(problem, other, params) -> bool:
-    """Whether two problems can share estimator states: their sites, data, precision and densities agree.
+def _difference(problem, other, params) -> str:
+    """What the ``other`` problem has that ``problem`` has not, in words; nothing if they can share estimator states.
 
     Args:
         problem: one problem.
         other: the other one.
         params: the guide at which densities of different functions are compared.
     """
-    if (type(problem), problem.N, dict(problem.sites), problem.dtype) != (
-        type(other), other.N, dict(other.sites), other.dtype
-    ):  # fmt: skip
-        return False
-    if (problem.guide.name, problem.blocks) != (other.guide.name, other.blocks):
-        return False
+    if problem.dtype != other.dtype:
+        return "another precision"
     mine, others = (jax.tree.flatten(dict(one.data)) for one in (problem, other))
-    if mine[1] != others[1] or not all(np.array_equal(a, b) for a, b in zip(mine[0], others[0], strict=True)):
-        return False
+    same = mine[1] == others[1] and all(np.array_equal(a, b) for a, b in zip(mine[0], others[0], strict=True))
+    if not same or problem.N != other.N:
+        return "other data"
+    if (type(problem), dict(problem.sites)) != (type(other), dict(other.sites)):
+        return "another model"
+    if (problem.guide.name, problem.blocks) != (other.guide.name, other.blocks):
+        return "another guide"
     if problem.model is other.model:
-        return True
+        return ""
     mine, others = densities(problem, params), densities(other, params)
-    return all(np.allclose(values, others[name]) for name, values in mine.items())
+    if all(np.allclose(values, others[name]) for name, values in mine.items()):
+        return ""
+    return "another model" if problem.data else "another model or other data"
 
 
 def _check_complete(problem, params) -> None:

@@ -464,8 +464,10 @@ class Fit:
             seed: see there.
 
         Returns:
-            pandas, a row for each entry, columns ``mean``; ``sd`` by linear response; their standard errors
-            ``mean_se``, with the distance from the best guide, and ``sd_se``; and ``guide_sd``, the guide's own.
+            pandas, a row for each entry, columns ``mean``; ``sd``, the posterior's by linear response; ``guide_sd``,
+            the guide's own; and ``mean_se`` and ``sd_se``, errors of the computation, which are no posterior
+            uncertainty: that is ``sd``. ``mean_se`` has the distance from the best guide and the error of the draws,
+            of which it is a bound where their moments are matched.
 
         Raises:
             UserError: see ``covariance``; or a function that cannot be traced, asks for an unknown site, or gives no

@@ -100,7 +100,8 @@ def log_weights(problem, params, eps, together: int | None = None) -> np.ndarray
 def log_densities(problem, params, eps, together: int | None = None) -> tuple[np.ndarray, np.ndarray]:
     """``log p(x, z_s) - log p(x, mu)`` and ``log q(z_s)``, nats, ``(S,)`` each; arguments as for ``log_weights``."""
     backend, compiled = problem.backend, problem.compiled(at_draws)
-    base = problem.log_likelihoods(params["mu"]), problem.compiled(prior_of)(params["mu"])
+    middle = problem.guide.point(params)["mu"]
+    base = problem.log_likelihoods(middle), problem.compiled(prior_of)(middle)
     size, found = together or len(eps), []
     for first in range(0, len(eps), size):
         some = eps[first : first + size]

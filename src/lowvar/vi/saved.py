@@ -23,7 +23,7 @@ from lowvar.registry import label
 from lowvar.vi.estimators import GRADIENT
 from lowvar.vi.estimators.base import schedule_of
 from lowvar.vi.guides.forms import BLOCK
-from lowvar.vi.guides.gaussian import GUIDES, LowRank, is_amortised
+from lowvar.vi.guides.gaussian import GUIDES, Family, LowRank, is_amortised
 from lowvar.vi.judgement import Optimum
 from lowvar.vi.run import engine as engines
 from lowvar.vi.run.fit_run import Ended, FitRun
@@ -48,6 +48,7 @@ class Guide:
 
     guide: Title
     rank: Count | None = None
+    options: dict[Title, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -334,7 +335,7 @@ def _content(fit) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         "name": problem.name,
         "backend": problem.backend.name,
         "dtype": str(np.dtype(problem.dtype)),
-        "guide": _guide(problem.guide),
+        "guide": _guide(problem),
         "blocks": {block: int(np.size(value)) for block, value in fit.guide_params.items()},
         "sites": {site: [where.start, where.stop] for site, where in problem.sites.items()},
         "data": {name: _fingerprint(value) for name, value in problem.data.items()},
@@ -358,13 +359,17 @@ def _content(fit) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     try:
         settings = digest(about)
     except TypeError as error:
-        raise UserError(f"save: an option of the estimator is neither a number nor text: {error}") from error
+        raise UserError(f"save: an option of the estimator or guide is neither a number nor text: {error}") from error
     return arrays, artifact.stamp(settings, {n: f["sha256"] for n, f in about["data"].items()}) | {"fit": about}
 
 
-def _guide(guide) -> dict[str, Any]:
-    """The guide as ``fit`` takes it."""
-    return {"guide": guide.name} | ({"rank": guide.rank} if isinstance(guide, LowRank) else {})
+def _guide(problem) -> dict[str, Any]:
+    """The guide, with the options that ``fit`` was given."""
+    guide = problem.guide
+    if type(guide) is LowRank:
+        return {"guide": guide.name, "rank": guide.rank}
+    options = dict(problem.family.options) if isinstance(problem.family, Family) else {}
+    return {"guide": guide.name} | ({"options": options} if options else {})
 
 
 def _own(factory) -> bool:
@@ -427,7 +432,8 @@ def _content_of(where: str, arrays, about, model, data, guide, estimator, own):
         _check_data(where, head, model, data or {})
     middle = {f"{_rest(name)}_auto_loc": value for name, value in arrays.items() if name.startswith("middle/")}
     start = start_of(model, middle, 0)
-    family = {name: value for name, value in asdict(head.guide).items() if value is not None}
+    rank = {} if head.guide.rank is None else {"rank": head.guide.rank}
+    family = {**(head.guide.options or {}), "guide": head.guide.guide, **rank}
     problem = problem_of(model, data, **start, name=head.name, init_is=where, guide=guide or family)
     sites = {site: [at.start, at.stop] for site, at in problem.sites.items()}
     params = {_rest(name): value for name, value in arrays.items() if name.startswith("guide/")}

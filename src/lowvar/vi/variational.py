@@ -397,7 +397,7 @@ class VariationalProblem:
             nothing = xp.full_like(rows["weight"], -np.inf)
             return total + xp.sum(rows["weight"] * self.backend.scan_or_loop(add_samples, nothing, of_samples))
 
-        return self.backend.scan_or_loop(add_rows, 0 * params["mu"][0], of_rows)
+        return self.backend.scan_or_loop(add_rows, 0 * xp.sum(params["mu"]), of_rows)
 
 
 def prior_of(problem) -> Callable[[Any], Any]:

@@ -197,6 +197,20 @@ def test_a_chain_that_is_not_called_one_is_noticed():
     assert (found.half[:, 0] > 2 * 1.96 * 0.5 / np.sqrt(300)).all()  # of independent points
 
 
+def test_chains_are_told_only_what_they_do_not_know():
+    """Where ``chain`` is set, nothing advises to set it; chains that lie between each other are named."""
+    chains = autoregression(np.random.default_rng(0), 4, 1000, 1, keep=0.5)  # (4, 1000, 1)
+    after, between = chains.reshape(1, -1, 1), chains.swapaxes(0, 1).reshape(1, -1, 1)
+    for x, chain, told in (
+        (after, False, {"like_a_chain"}),
+        (between, False, {"like_a_chain"}),
+        (after, True, set()),
+        (between, True, {"chains_mixed"}),
+    ):
+        found = auto().integrate(Samples((x,), (-x,), (x[..., 0],), shared=True, chain=chain), np.zeros(1, int))
+        assert {name for name in ("like_a_chain", "chains_mixed") if found.flags[name].any()} == told
+
+
 def test_tasks_choose_for_themselves_and_learn_from_each_other():
     rng = np.random.default_rng(3)
     x = rng.normal(size=(1, 100, 2))

@@ -145,6 +145,14 @@ def test_an_unknown_option_of_a_searcher():
         lowvar.Searcher(X0, 0.5, bakend="jax")
 
 
+@pytest.mark.parametrize(("integers", "scaled"), [(None, True), ([0], True), (True, False)])
+def test_only_coordinates_that_can_be_scaled_are_to_be_scaled(integers, scaled):
+    """A whole number that is scaled inside ``f`` takes other values."""
+    with pytest.raises(UserError, match="sigma0") as refused:
+        quiet(sphere, X0, np.ones(len(X0)), budget=100, integers=integers)
+    assert ("inside f" in str(refused.value)) == scaled
+
+
 @pytest.mark.parametrize(
     "bounds", [[[0, 1], [2, 3]], np.array([[0, 1], [2, 3]]), [[0, None], [2, None]], [[0, 3], [0, 3]]]
 )

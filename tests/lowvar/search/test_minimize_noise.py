@@ -5,7 +5,7 @@ import pytest
 from searched import X0, quiet, sphere
 
 from lowvar.search.minimize import Average
-from lowvar.search.noise import dominated, error_of_mean
+from lowvar.search.noise import dominated, drift, error_of_mean
 
 
 class Noisy:
@@ -252,3 +252,34 @@ def test_noise_of_huge_values():
     np.testing.assert_array_equal(one.mean, other.mean)
     assert other.noise == pytest.approx(2.0**997 * one.noise, rel=1e-12, abs=0)
     assert other.mean_fun_se == pytest.approx(2.0**997 * one.mean_fun_se, rel=1e-12, abs=0)
+
+
+@pytest.mark.parametrize("rate", [1e-3, -1e-3, 1e-6])
+def test_values_that_drift_with_time_are_told(rate):
+    """The rate is exact without noise: a value rises by it with each evaluation."""
+    calls = iter(range(1_000_000))
+    result = quiet(lambda x: sphere(x) + rate * next(calls), np.ones(3), 0.5, budget=300)
+    (note,) = (note for note in result.notes if "drifts" in note)
+    assert ("rises" if rate > 0 else "falls") + f" by about {abs(rate):.2g} " in note
+
+
+@pytest.mark.parametrize("batched", [False, True])
+def test_noise_alone_does_not_drift(batched):
+    """20 searches: one in 500 would have such a note by chance."""
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        result = quiet(
+            lambda x, rng=rng: (x**2).sum(axis=-1) + rng.normal(size=x.shape[:-1]),
+            np.ones(3), 0.5, budget=300, batched=batched, seed=seed,
+        )  # fmt: skip
+        assert result.noise > 0
+        assert not any("drifts" in note for note in result.notes)
+
+
+def test_a_drift_is_seen_in_the_order_of_values():
+    """Four ordered values of 24 orders are chance; ten of 3.6 million are not, with an outlier and a missing value."""
+    assert drift(np.arange(4.0)) == 0
+    assert drift(3 * np.arange(10.0)) == 3
+    assert drift(np.array([0, 3, 6, np.nan, 9, 12, 15, 18, 21, 24, 27, 1e6])) == 3
+    assert drift(np.ones(10)) == 0
+    assert drift(np.full(10, np.nan)) == 0

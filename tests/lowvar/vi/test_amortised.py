@@ -75,6 +75,25 @@ def test_reaches_the_best_factorised_gaussian(fit):
     assert fit.sample(3)["z"].shape == (3, N)
 
 
+def test_a_model_may_share_no_variables():
+    """The posterior of each row is ``N(y / 2, 1 / 2)``, which a linear encoder can represent: its weights are equal."""
+
+    def apart(y, batch_size=None):
+        with numpyro.plate("data", y.shape[0], subsample_size=batch_size) as index:
+            z = numpyro.sample("z", dist.Normal(0, 1))
+            numpyro.sample("y", dist.Normal(z, 1), obs=y[index])
+
+    def line(params, data, index):
+        return {"z": (params["w"] * data["y"][index], jnp.broadcast_to(params["s"], index.shape))}
+
+    guide = lowvar.Amortised(line, {"w": np.zeros(()), "s": np.zeros(())})
+    of_rows = {"num_steps": 600, "step_size": 0.03, "estimator": "stl", "progress": False}
+    fit = lowvar.fit(apart, {"y": Y[:, 0]}, guide=guide, batch_size=20, **of_rows)
+    np.testing.assert_allclose(fit.params["z_auto_loc"], Y[:, 0] / 2, atol=1e-4)
+    np.testing.assert_allclose(fit.params["z_auto_scale"], np.sqrt(0.5), rtol=1e-4)
+    assert fit.khat < 0.7
+
+
 @pytest.fixture(scope="module")
 def of_four_rows():
     return from_numpyro(factors, {"y": Y[:4]}, guide=lowvar.Amortised(linear, START), key=jax.random.key(0))

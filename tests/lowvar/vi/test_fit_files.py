@@ -17,6 +17,8 @@ from short_fits import DATA, N, assert_equal, fitted, regression
 import lowvar
 from lowvar.core import artifact
 from lowvar.errors import UserError
+from lowvar.registry import Entry
+from lowvar.vi.guides.gaussian import GUIDES
 
 pytestmark = pytest.mark.filterwarnings("ignore:regression. the fit has not converged")
 
@@ -38,6 +40,24 @@ def test_a_saved_fit_continues(short, tmp_path):
     again = tmp_path / "again.npz"
     loaded.save(again)
     assert again.read_bytes() == path.read_bytes()
+
+
+def test_a_file_has_the_options_of_an_installed_guide(tmp_path, monkeypatch):
+    """A low-rank guide of another package, whose option has a name of its own."""
+    (tmp_path / "wide_guide.py").write_text(
+        "from lowvar.vi.guides.gaussian import LowRank\n"
+        "class Wide(LowRank):\n    name = 'wide'\n"
+        "def wide(dim, backend, noiseless, sites, columns: int = 1):\n"
+        "    return Wide(dim, backend, noiseless, columns)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    entry = Entry("wide", "wide_guide:wide", distribution="their-package")
+    monkeypatch.setitem(GUIDES._installed, "wide", [entry])
+    fit = fitted(guide={"guide": "wide", "columns": 2})
+    assert fit.problem.blocks["factor"] == 2 * fit.problem.dim
+    fit.save(tmp_path / "fit.npz")
+    assert_equal(lowvar.load(tmp_path / "fit.npz", regression, DATA), fit)
+    assert_equal(pickle.loads(pickle.dumps(fit)), fit)
 
 
 def test_a_fit_of_another_version_is_refused(short, tmp_path):

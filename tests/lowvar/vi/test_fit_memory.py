@@ -138,7 +138,8 @@ def test_the_memory_of_another_model_is_not_used(fit):
     assert lowvar.decompose(defined(1.0), FAR, fit, **common).memories == {"joint": "the fit's own"}
     found = lowvar.decompose(defined(2.0), FAR, fit, **common)
     plain = lowvar.decompose(defined(2.0), FAR, fit.params, batch_size=20, **common)
-    assert found.title == plain.title
+    assert "another model" in found.title
+    assert "another model" not in plain.title
     assert found.memories["joint"].startswith("filled at these parameters")
     np.testing.assert_array_equal(total(found)["variance"], total(plain)["variance"])
 
@@ -158,3 +159,14 @@ def test_decompose_of_a_fit_that_completed_no_epoch(estimator):
     fit = fitted(estimator=estimator, num_steps=2, batch_size=20)
     found = lowvar.decompose(moving, FAR, fit, estimators=(estimator,), **DESIGN)
     assert np.isfinite(found.table["variance"]).all()
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "lbfgs"])
+@pytest.mark.parametrize("data", [{"x": X, "y": -FAR["y"]}, {"x": X[:50], "y": FAR["y"][:50]}])
+def test_data_that_are_not_the_fits_are_told(optimizer, data):
+    """Values that differ, and fewer rows; of stochastic steps and of fixed draws."""
+    common = {"estimators": ("naive",), "batch_size": 10, **DESIGN}
+    fit = fitted(optimizer=optimizer, **(WAY if optimizer == "adam" else {"num_steps": None}))
+    assert "other data" in lowvar.decompose(moving, data, fit, **common).title
+    copies = {name: one.copy() for name, one in FAR.items()}
+    assert "other data" not in lowvar.decompose(moving, copies, fit, **common).title

@@ -524,14 +524,20 @@ def family(guide: "str | Amortised | Callable[..., Guide] | Mapping[str, Any]") 
     if is_amortised(guide):
         return guide.guide_for  # type: ignore[union-attr]
     name, options = guide_and_options(guide, "guide")
-    factory = GUIDES.get(name)
+    return Family(GUIDES.get(name), options)
 
-    def make(problem):
-        return factory(
-            dim=problem.dim, backend=problem.backend, noiseless=problem.noiseless, sites=problem.sites, **options
-        )
 
-    return make
+@dataclass(frozen=True)
+class Family:
+    """``problem -> its guide``, by a factory of ``GUIDES`` and options as the caller gave them."""
+
+    factory: Callable[..., Guide]
+    options: Mapping[str, Any]
+
+    def __call__(self, problem) -> Guide:
+        """The guide of a problem."""
+        given = {"dim": problem.dim, "backend": problem.backend}
+        return self.factory(**given, noiseless=problem.noiseless, sites=problem.sites, **self.options)
 
 
 def is_amortised(guide: Any) -> bool:
