@@ -1,5 +1,6 @@
 """Estimators in a loop of one's own: ``lowvar.problem``, ``lowvar.estimator`` and ``lowvar.batch_noise``."""
 
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -46,7 +47,10 @@ def problem(
     >>> problem.N, problem.dim, {block: value.shape for block, value in problem.start.items()}
     (9, 1, {'mu': (1,), 'log_sigma': (1,)})
     """
-    return problem_of(model, data, guide=guide, **start_of(model, init, whole("seed", seed, 0)))
+    made = problem_of(model, data, guide=guide, **start_of(model, init, whole("seed", seed, 0)))
+    for note in made.notes(1):
+        warnings.warn(note, UserWarning, stacklevel=2)
+    return made
 
 
 def estimator(

@@ -258,3 +258,13 @@ def test_an_estimator_that_covers_epochs_asks_for_positions_and_whole_batches():
         joint.estimate(None, problem.start, few)
     start = jax.tree.map(jnp.asarray, dict(problem.start))
     jax.eval_shape(drawn.estimate, drawn.init(start), start, anywhere)  # needs no position
+
+
+def test_rows_that_make_no_batches_are_told():
+    def without_index(y):
+        mu = numpyro.sample("mu", dist.Normal(0.0, 1.0))
+        with numpyro.plate("rows", len(y)):
+            numpyro.sample("y", dist.Normal(mu, 1.0), obs=y)
+
+    with pytest.warns(UserWarning, match="every step uses all rows"):
+        assert lowvar.problem(without_index, {"y": np.ones(9)}).N == 1
