@@ -108,7 +108,7 @@ faults: install  ## the fault matrix of docs/reliability.md with its long budget
 test-mutants: install  ## do the tests notice wrong mathematics? Small mutations of it, and the share that is noticed
 	@python tests/mutants -n $(CORES)
 
-docs: install  ## the site of the pages and docstrings, in build/site; a warning is an error
+docs: install  ## the site of the pages, notebooks (run anew) and docstrings, in build/site; a warning is an error
 	@mkdir -p docs/generated && lowvar schema > docs/generated/experiments.json && \
 		lowvar schema --page > docs/generated/files.md
 	@rm -rf build/site && sphinx-build -E -W --keep-going -q -d build/doctrees docs build/site

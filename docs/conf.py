@@ -12,12 +12,19 @@ SUBPAGES = "\n```{toctree}\n:hidden:\n:glob:\n\n*\n```\n"
 
 project = "lowvar"
 release = lowvar.__version__
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 html_theme = "furo"
 html_title = f"lowvar {release}"
 html_static_path = html_css_files = ["site.css"]
 html_copy_source = html_show_copyright = False
 myst_heading_anchors = 6
+# The notebooks run anew in every build; a cell that fails, as one whose assertion does, fails the build.
+nb_execution_mode = "force"
+nb_execution_raise_on_error = True
+nb_execution_timeout = 300
+nb_execution_show_tb = True
+nb_merge_streams = True
+nb_output_stderr = "remove"  # warnings are notes of results, which the notebooks print where they matter
 napoleon_use_ivar = True
 autodoc_default_options = {"members": True, "member-order": "bysource"}
 python_maximum_signature_line_length = 88

@@ -1,5 +1,6 @@
 """Pages of the repository: their links and the tests and files that they name exist, their examples and numbers are true."""
 
+import ast
 import re
 import subprocess
 import sys
@@ -22,7 +23,17 @@ README = (REPOSITORY / "README.md").read_text()
 FENCED = re.compile(r"^```.*?^```", re.M | re.S)
 PAGES = sorted(
     page.relative_to(REPOSITORY).as_posix()
-    for folder in (".", "docs", "docs/api", "docs/bbob", "docs/reproduction", "benchmarks", "data", "examples")
+    for folder in (
+        ".",
+        "docs",
+        "docs/api",
+        "docs/notebooks",
+        "docs/bbob",
+        "docs/reproduction",
+        "benchmarks",
+        "data",
+        "examples",
+    )
     for page in (REPOSITORY / folder).glob("*.md")
 )
 
@@ -122,6 +133,24 @@ def test_every_public_name_has_an_example_and_is_in_the_reference(module):
         listed = re.search(rf":: {module.__name__}\.{name}$", pages, re.M)
         assert listed or f".. automodule:: {module.__name__}\n" in pages, name
         assert ">>> " in getattr(module, name).__doc__, name
+
+
+# --- the notebooks, whose cells `make docs` runs -------------------------------------------------------------------
+
+NOTEBOOKS = sorted((REPOSITORY / "docs/notebooks").glob("*.md"))
+
+
+@pytest.mark.parametrize("page", NOTEBOOKS, ids=lambda page: page.stem)
+def test_a_notebook_is_on_the_site_and_holds_its_prose_to_its_results(page):
+    """The site runs it as a notebook, its cells parse, and cells that readers do not see assert what it says."""
+    assert f"\nnotebooks/{page.stem}\n" in (REPOSITORY / "docs/index.md").read_text()
+    assert page.read_text().startswith("---\nfile_format: mystnb\n")
+    cells = re.findall(r"^```\{code-cell\}\n(:tags: [^\n]*\n)?(.*?)^```", page.read_text(), re.M | re.S)
+    cells = [(tags, cell.removeprefix("%matplotlib inline\n")) for tags, cell in cells]
+    unseen = [ast.parse(cell) for tags, cell in cells if "remove-cell" in tags]
+    assert len(cells) > len(unseen) > 0
+    assert all(any(isinstance(node, ast.Assert) for node in ast.walk(cell)) for cell in unseen)
+    assert all(ast.parse(cell).body for _, cell in cells)
 
 
 # --- the benchmarks' numbers ---------------------------------------------------------------------------------------
