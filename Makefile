@@ -44,7 +44,7 @@ results: install
 # The modules that are used are compiled as they are imported: to compile all of them takes half of the time.
 install: $(INSTALLED)  ## make .venv and install lowvar in it, with the versions of constraints.txt; EXTRAS= for the library alone
 
-$(INSTALLED): pyproject.toml $(CONSTRAINTS)
+$(INSTALLED): pyproject.toml $(CONSTRAINTS) $(wildcard $(CONSTRAINTS:.txt=-hashes.txt))
 	@test -n "$(PYTHON)" || { echo "make: lowvar needs Python 3.11 or newer; name one with: make PYTHON=..."; exit 2; }
 	@echo "installing into .venv$(if $(filter dev,$(EXTRAS)), (about 2.5 GB))"
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv

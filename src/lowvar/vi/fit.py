@@ -33,10 +33,10 @@ from lowvar.vi.judgement import (
     khat_limit,
     khat_noise,
     log_weights,
+    misfit,
     noisy_of,
     reliable,
     smoothed_weights,
-    wider,
 )
 from lowvar.vi.run import engine as engines
 from lowvar.vi.run import fixed_draws
@@ -268,8 +268,8 @@ class Fit:
         found, why = khat(weights), ""
         if not reliable(found, weights):
             why = f"k-hat {found:.2f} is above {khat_limit(draws):.2g}"
-        elif (narrow := wider(problem, arrays, weights, eps)) is not None:
-            why = f"by importance weights {narrow[0]} has at least {narrow[1]:.2g} times the standard deviation"
+        elif (off := misfit(problem, arrays, weights, eps)) is not None:
+            why = f"by importance weights {off[0]} has {off[1]:.2g} times the standard deviation"
         if why:
             notes = (
                 f"{problem.name}: with the covariance of linear response, {why}: take means and standard deviations "

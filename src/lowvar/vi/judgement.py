@@ -581,7 +581,7 @@ _MANY = 20  # from this dimension on, small misfits accumulate
 # smaller one by linear response, where the ratio of precisions is below its bound by two standard errors; the error of
 # the ratio of standard deviations is larger than the ratio, where that is large: see test_fit_optimum.py.
 _WIDER, _NARROW, _SURE = 1.5, 1.15, 2
-_PARTS = 8  # of the draws, for an error
+_PARTS, _CHANCE = 8, 0.01  # of the draws, for an error; of a false note
 # a note reports larger relative errors of standard deviations that the optimisation left, and of means, in standard
 # deviations; each by more than so many standard errors
 _SD_OFF, _MEAN_OFF, _ERRORS = 0.1, 0.25, 3
@@ -725,24 +725,28 @@ def _compared(problem, params, weights, eps) -> tuple[tuple[str, float] | None, 
     return (site, value) if value > 1 else None, optimum
 
 
-def wider(problem, params, weights, eps) -> tuple[str, float] | None:
-    """The site whose posterior is wider than a full-rank guide by importance weights, and how many times; or None.
+def misfit(problem, params, weights, eps) -> tuple[str, float] | None:
+    """The site whose posterior a full-rank guide misses most in width by smoothed importance weights, and the ratio.
 
-    The weights lack the tails that the draws do not reach, so the ratio is a lower bound; its error is from groups.
+    None where no ratio of standard deviations is surely off: its error is from groups of the draws.
     """
+    import scipy.stats
+
     if not np.isfinite(weights).all():
         return None
-    backend, guide = problem.backend, problem.guide
+    backend, guide, weights = problem.backend, problem.guide, np.log(smoothed_weights(weights))
     drawn = backend.jit(backend.vmap(lambda eps: guide.transform(params, eps)))
     z, free = backend.to_numpy(drawn(backend.asarray(eps))), noisy_of(problem)
     scale = backend.to_numpy(guide.scale(params))[free]
     groups = zip(np.array_split(weights, _PARTS), np.array_split(z[:, free], _PARTS), strict=True)
-    se = np.std([spread(*group) for group in groups], axis=0, ddof=1) / scale / _PARTS**0.5
-    ratio = np.ones(problem.dim)
-    ratio[free] = spread(weights, z[:, free]) / scale
-    ratio[free] = np.where(ratio[free] - _SURE * se > _NARROW, ratio[free], 1.0)
-    site, value = max(((name, float(ratio[where].max())) for name, where in problem.sites.items()), key=lambda p: p[1])
-    return (site, value) if value > 1 else None
+    logs = np.log([spread(*group) for group in groups] / scale)
+    errors = scipy.stats.t.ppf(1 - _CHANCE / max(len(free), 1), _PARTS - 1) * logs.std(0, ddof=1) / _PARTS**0.5
+    found = np.zeros(problem.dim)
+    found[free] = np.log(spread(weights, z[:, free]) / scale)
+    found[free] = np.where(np.abs(found[free]) - errors > np.log(_NARROW), found[free], 0.0)
+    worst = int(np.argmax(np.abs(found)))
+    site = next(name for name, where in problem.sites.items() if where.start <= worst < where.stop)
+    return (site, float(np.exp(found[worst]))) if found[worst] else None
 
 
 def _left(problem, optimum: Optimum | None, settings) -> str:

@@ -39,7 +39,8 @@ _AT_ONCE, _TOGETHER = 8, 32  # draws and directions at once
 _PUSHED, _CHUNK = 8192, 512  # draws from the normal distribution, and how many are evaluated at once
 _LINEAR = 0.9  # the least share of a function's variance under the guide that is of the form that a slope sees
 _FLAT = 1e-6  # the smallest eigenvalue of a Hessian, in units of the guide, where about 1 is usual
-_KINKED, _SURE = 0.1, 5  # the least part of a curvature that kinks have, and by how many errors
+# the least part of a curvature that kinks have, by how many errors it may be, and by how many it is
+_KINKED, _PERHAPS, _SURE = 0.1, 2.5, 5
 _ROUGH = 16  # times as many draws where there are kinks, at least so many for each term of a regression, and
 _COARSE = 0.1  # the largest relative error of a standard deviation from them
 _OFF, _ERRORS = 0.25, 3  # the largest distance of a mean from its optimum, in standard deviations, by so many errors
@@ -212,12 +213,21 @@ def _products(problem) -> Callable:
     return function
 
 
-def _kinks(second: np.ndarray, first: np.ndarray) -> np.ndarray:
-    """1 where curvatures ``(groups, k)`` by first derivatives exceed those by second ones, -1 where they are less."""
-    more = first - second
-    mean, error = more.mean(0), more.std(0, ddof=1) / _GROUPS**0.5
-    sure = np.abs(mean) - _SURE * error > _KINKED * np.maximum(np.abs(first.mean(0)), np.abs(second.mean(0)))
-    return np.where(sure, np.sign(mean), 0.0)
+def _kinks(along, first, second, noise) -> tuple[np.ndarray, np.ndarray]:
+    """Where first and second derivatives disagree about the curvature: directions perhaps, and surely; ``(K,)`` each.
+
+    Args:
+        along: directions in the means, ``(K, k)``.
+        first: of each group of draws, products of directions and curvature by first derivatives, ``(groups, K, k)``.
+        second: those by second derivatives.
+        noise: the draws, ``(groups, S, k)``.
+    """
+    others = (second.sum(0) - second) / (_GROUPS - 1)
+    expected = ((noise @ along.T) * (noise @ np.swapaxes(others, 1, 2))).mean(1)  # with the error of first derivatives
+    more = (first * along).sum(2) - expected
+    mean, error = np.abs(more.mean(0)), more.std(0, ddof=1) / _GROUPS**0.5
+    least = _KINKED * np.maximum(*(np.abs((one.mean(0) * along).sum(1)) for one in (first, second)))
+    return (mean > least) & (mean > _PERHAPS * error), mean - _SURE * error > least
 
 
 class Curvature:
@@ -257,10 +267,11 @@ class Curvature:
         """``(..., n)`` of slopes in the two blocks, ``(..., dim)``."""
         return (np.concatenate([mu, log_sigma], axis=-1) * self.unit)[..., self.here]
 
-    def times(self, directions: np.ndarray | None, eps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def times(self, directions: np.ndarray | None, eps: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The gradient ``(n,)`` of the mean energy over draws ``eps (S, dim)``, and Hessian-vector products ``(K, n)``.
 
-        Along ``directions (K, n)``; or along all coordinates if they are None, from products along those of ``z``.
+        Along ``directions (K, n)``; or along all coordinates if they are None, from products along those of ``z``. And
+        those along the means by first derivatives, ``(K, k)``, see the module.
         """
         dim, (S, count) = self.problem.dim, (len(eps), self.problem.dim if directions is None else len(directions))
         spread = np.where(self.objective.free, np.exp(self.log_sigma), 0.0) * eps  # dz / d log sigma
@@ -278,13 +289,16 @@ class Curvature:
                 where = slice(first, first + _AT_ONCE), slice(start, start + _TOGETHER)
                 gradient[where[0]], hvp[where] = self._energy(self.mu + spread[where[0]], along[where])
         mean = self._in_units(gradient.mean(0), (gradient * spread).mean(0))
+        noise, slopes = eps[:, self.free], (gradient * self.unit[:dim])[:, self.free]
+        along_means = noise if directions is None else noise @ directions[:, : len(self.free)].T
+        first = along_means.T @ slopes / S
         if directions is None:
             scaled, corner = spread[:, :, None] * hvp, np.diag((gradient * spread).mean(0))
             upper = self._in_units(hvp.mean(0), (hvp * spread[:, None]).mean(0))
             lower = self._in_units(scaled.mean(0), (scaled * spread[:, None]).mean(0) + corner)
-            return mean, (np.concatenate([upper, lower]) * self.unit[:, None])[self.here]
+            return mean, (np.concatenate([upper, lower]) * self.unit[:, None])[self.here], first
         corner = (gradient * spread).mean(0) * by_scale
-        return mean, self._in_units(hvp.mean(0), (hvp * spread[:, None]).mean(0) + corner)
+        return mean, self._in_units(hvp.mean(0), (hvp * spread[:, None]).mean(0) + corner), first
 
     def _energy(self, z: np.ndarray, directions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """See ``_products``: of all rows."""
@@ -315,17 +329,20 @@ class Curvature:
 
     def curvatures(self, draws: int, work: int) -> tuple[np.ndarray, np.ndarray]:
         """Of each group of draws the mean gradient, ``(groups, n)``, and the Hessian, ``(groups, n, n)``."""
-        k = len(self.free)
-        if self.smooth:
-            groups = self.groups(draws)
-            gradients, hessians = map(np.stack, zip(*(self.times(None, eps) for eps in groups), strict=True))
-            noise, of_means = groups[:, :, self.free], hessians[:, :k, :k]
-            others = (of_means.sum(0) - of_means) / (_GROUPS - 1)
-            second = ((noise @ others) * noise).mean(1)  # expected: the diagonal; it has the error of the first ones
-            if (_kinks(second, gradients[:, k:] * 2**0.5) == 0).all():
+        k, at = len(self.free), draws
+        while self.smooth:
+            groups = self.groups(at)
+            gradients, hessians, first = map(np.stack, zip(*(self.times(None, eps) for eps in groups), strict=True))
+            second = hessians[:, :k, :k]
+            along = np.linalg.eigh(second.mean(0) + second.mean(0).T)[1].T  # where kinks may be most of the curvature
+            perhaps, sure = _kinks(along, along @ first, along @ second, groups[:, :, self.free])
+            if not perhaps.any():
                 return gradients, hessians
-            if draws < _DRAWS[-1] and 4 * draws * self.work <= work:  # few draws with the right moments may say it too
-                return self.curvatures(4 * draws, work)
+            if at < _DRAWS[-1] and 4 * at * self.work <= work:  # few draws with the right moments may say it too
+                at *= 4
+                continue
+            if at >= _DRAWS[-1] and not sure.any():
+                return gradients, hessians
             self.smooth = False
         draws = _ROUGH * max(draws, _GROUPS * (1 + 2 * k))
         if draws * self.work / self.problem.dim > work:
@@ -340,10 +357,10 @@ class Curvature:
         sigma, noise = np.exp(self.log_sigma[self.free]), eps[:, self.free]
         z = self.mu + np.where(self.objective.free, np.exp(self.log_sigma), 0.0) * eps
         gradient = np.zeros(z.shape)
-        for first in range(0, len(z), _AT_ONCE):
+        for first in range(0, len(z), _TOGETHER):
             for rows, share in zip(self.objective.blocks, self.objective.shares, strict=True):
-                found = compiled(asarray(z[first : first + _AT_ONCE]), *rows, asarray(share))
-                gradient[first : first + _AT_ONCE] += self.problem.backend.to_numpy(found)
+                found = compiled(asarray(z[first : first + _TOGETHER]), *rows, asarray(share))
+                gradient[first : first + _TOGETHER] += self.problem.backend.to_numpy(found)
         slopes = sigma * gradient[:, self.free]
         terms = np.concatenate([np.ones((len(z), 1)), noise, (noise**2 - 1) * 2**-0.5], axis=1)
         found = np.linalg.lstsq(terms, np.concatenate([slopes, slopes * noise * 2**-0.5], axis=1), rcond=None)[0]
@@ -419,11 +436,14 @@ class Curvature:
                 f"the guide has more than {_DENSE} parameters: linear response would see a part of its variance"
             )
         x = np.stack([self._solved(one, groups) for one in b])
-        parts = [self.times(x, eps) for eps in groups]
-        gradients = np.stack([gradient for gradient, _ in parts])
-        if _kinks(self._traces(groups), gradients[:, len(self.free) :].sum(1, keepdims=True) * 2**0.5) > 0:
+        k, means = len(self.free), np.concatenate([b, x])
+        means[:, k:] = 0
+        parts = [self.times(np.concatenate([x, means]), eps) for eps in groups]
+        gradients, products, first = (np.stack(part) for part in zip(*parts, strict=True))
+        kinks = _kinks(means[:, :k], first[:, len(x) :], products[:, len(x) :, :k], groups[:, :, self.free])
+        if kinks[0].any():
             raise UserError(self.kinked())
-        quadratic = np.stack([(x * hvp).sum(1) for _, hvp in parts])
+        quadratic = (x * products[:, : len(x)]).sum(2)
         gradients[:, len(self.free) :] -= 2**-0.5  # of the entropy
         slope = gradients[:, len(self.free) :] * 2**-0.5  # about the distance of log sigma, whose curvature is about 1
         if (np.abs(slope.mean(0)) - _ERRORS * slope.std(0, ddof=1) / _GROUPS**0.5 > _OFF).any():
@@ -440,12 +460,6 @@ class Curvature:
         of_variance = influence.std(0, ddof=1) / _GROUPS**0.5
         sd_se = np.where(sd > 0, of_variance / np.where(sd > 0, 2 * sd, 1), 0.0)
         return Response(mean.mean(0), sd, (covariance + covariance.T) / 2, guide_sd, mean_se, sd_se)
-
-    def _traces(self, groups: np.ndarray) -> np.ndarray:
-        """Of each group of draws, an estimate of the trace of the Hessian in the means, ``(groups, 1)``."""
-        signs = np.random.default_rng(self.seed).choice([-1.0, 1.0], (_GROUPS, 1, len(self.free)))
-        along = np.concatenate([signs, np.zeros_like(signs)], axis=2)
-        return np.stack([(one * self.times(one, eps)[1]).sum(1) for one, eps in zip(along, groups, strict=True)])
 
     def _of_functions(self, values, count, groups):
         """Of each group of draws: the mean of the functions and of their squares, and the slopes of the means."""
@@ -487,8 +501,8 @@ class Curvature:
         """The refusal of a log density with kinks, in too many dimensions."""
         return (
             f"{self.problem.name}: linear response takes second derivatives, and those of this log density lack the "
-            "curvature of its kinks, as of abs() or max(), in too many dimensions to find it from draws: take standard "
-            "deviations from guide='full_rank', or from NUTS"
+            "curvature of its kinks, as of abs() or max(), in too many dimensions or rows to find it from draws: take "
+            "standard deviations from guide='full_rank', or from NUTS"
         )
 
     def no_optimum(self, why: str) -> str:
