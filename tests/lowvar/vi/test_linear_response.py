@@ -459,3 +459,30 @@ def test_tails_that_a_normal_lacks_are_told(seed):
 def test_right_covariances_get_no_note(seed):
     fitted = quiet(line, lines(300, 5, correlation=0.3)).with_linear_response(seed=seed)
     assert fitted.notes == ()
+
+
+def test_a_kink_along_a_weak_direction_is_seen():
+    """The sum of two numbers is known well; their difference by a kink, which no coordinate alone shows."""
+
+    def model(y):
+        a, b = (numpyro.sample(name, dist.Normal(0.0, 10.0)) for name in "ab")
+        numpyro.sample("y", dist.Normal(a + b, 0.2), obs=y)
+        numpyro.factor("kink", -jnp.abs(a - b))
+
+    found = quiet(model, {"y": np.float32(1.0)}).mean_and_sd(lambda z: z)
+    assert (found["sd"] < 1).all()  # 0.71; from second derivatives alone 7.1
+
+
+def test_one_kink_among_many_coordinates_is_seen():
+    rng = np.random.default_rng(0)
+
+    def model(y, w):
+        b = numpyro.sample("b", dist.Normal(0.0, 3.0))
+        numpyro.sample("w", dist.Laplace(b, 1.0).expand([200]).to_event(1), obs=w)
+        with numpyro.plate("rows", len(y)):
+            m = numpyro.sample("m", dist.Normal(0.0, 1.0))
+            numpyro.sample("y", dist.Normal(m, 0.5), obs=y)
+
+    fit = quiet(model, {"y": rng.normal(size=600), "w": 1.0 + rng.laplace(size=200)}, num_steps=3000)
+    with pytest.raises(lowvar.UserError, match="kinks"):
+        fit.mean_and_sd(lambda z: z["b"])
