@@ -21,7 +21,7 @@ def findings(studies: Iterable[Study]) -> list[tuple[str, list[str]]]:
     """
     studies = list(studies)
     if any(study.scale == "smoke" for study in studies):
-        return [("Scale smoke shows that everything runs; it is too small to judge claims, as quick does.", [])]
+        return [("Scale smoke shows that everything runs; only larger scales have repetitions to judge claims.", [])]
     known = [study for study in studies if study.claims and study.verdicts.is_file()]
     return [(f"{study.name}: {study.experiment.title}", _of_claims(study)) for study in known]
 
