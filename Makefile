@@ -32,8 +32,8 @@ ESTIMATORS := $(addprefix tests/lowvar/integrals/, test_auto.py test_bfgs.py tes
 .DEFAULT_GOAL := report
 .PHONY: report results install hashes test test-long test-cpus kernels test-mutants test-slurm test-slurm-long faults lint types workflow smoke wheel doctests unit docs pull check checkout push clean distclean help
 
-report: results  ## run what params.yaml selects, and write report.html (the default)
-	@$(REPORT) >> $(LOG) 2>&1 || { tail -20 $(LOG); echo "no report; full output: $(LOG)"; exit 1; }
+report: results  ## run what params.yaml selects, write report.html and print its findings (the default)
+	@$(REPORT) 2>> $(LOG) || { tail -20 $(LOG); echo "no report; full output: $(LOG)"; exit 1; }
 	@echo "report:  $(CURDIR)/report.html"
 	@echo "results: $(CURDIR)/results (its README.md says what is what)"
 	@echo "logs:    $(CURDIR)/logs"

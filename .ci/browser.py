@@ -1,7 +1,8 @@
 """Opens Snakemake's report in headless Chromium: ``browser.py REPORT.html RESULTS SCREENSHOT.png``.
 
-The front page must begin at its top with a headline of each experiment, every figure must be drawn, the claims must be
-those of the csv files below RESULTS, and the console must have no error. Without Chromium, it says so and does nothing.
+The front page must begin at its top with findings and a headline of each experiment, every figure must be drawn, the
+claims must be those of the csv files below RESULTS, and the console must have no error. Without Chromium, it says so
+and does nothing.
 """
 
 import base64
@@ -33,7 +34,8 @@ CUT = """(() => {
 FRONT = """(() => {
     const text = document.querySelector(".prose"), drawn = [...document.querySelectorAll(".headline svg")];
     return text && {top: text.getBoundingClientRect().top, drawn: drawn.map(svg => svg.getBoundingClientRect().width),
-            experiments: Object.keys(categories), graph: document.querySelectorAll("canvas, svg.marks").length};
+            said: document.querySelector(".findings")?.innerText.trim(), experiments: Object.keys(categories),
+            graph: document.querySelectorAll("canvas, svg.marks").length};
 })()"""
 WHOLE = "Math.ceil(document.querySelector('.prose')?.getBoundingClientRect().height ?? 0) + 20"  # of the front page
 FIGURES = "Object.keys(results).filter(path => results[path].mime_type.startsWith('image/'))"
@@ -147,6 +149,8 @@ def problems(browser, results):
         found.append(f"the front page begins {-front['top']:.0f} pixels above the window, where nobody can scroll")
     if len(front["drawn"]) != len(front["experiments"]) or not all(width > 100 for width in front["drawn"]):
         found.append(f"{len(front['experiments'])} experiments, and headlines of widths {front['drawn']}")
+    if not front["said"]:
+        found.append("the front page has no findings")
     if not front["graph"]:
         found.append("the graph of rules is not drawn")
     for path in figures:

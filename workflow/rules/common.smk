@@ -323,6 +323,13 @@ def check_published():
 
 if CAPTIONS:
     check_published()
+    if OWN:
+        from lowvar_studies.reports.findings import findings
+
+        # the sentences that open the report; `make` shows them too
+        config["findings"] = findings(STUDIES[name] for name in PARAMS.experiments)
+        for heading, sentences in config["findings"]:
+            print(heading, *sentences, sep="\n  ")
 
 if unrecorded():
     print(

@@ -38,7 +38,7 @@ def keep(study: Study, folder: str | Path) -> list[Path]:
         f"Experiment `{name}` at scale `{study.scale}`, written by `lowvar keep {study.path} --scale {study.scale}`.",
         _origin(study),
         *filter(None, [study.experiment.remarks.strip()]),
-        *(["## Claims", _summary(claims), _claims(claims)] if len(claims) else []),
+        *(["## Claims", summary(claims), _claims(claims)] if len(claims) else []),
         *_tables(study),
         "## Figures",
         *(f"![{kind}]({name}-{kind}.png)" for kind in pictures),
@@ -98,7 +98,8 @@ def _tables(study):
     return [f"## {made[0]}", _markdown(made[1])] if made else []
 
 
-def _summary(claims):
+def summary(claims):
+    """How many claims have each verdict."""
     counts = claims["verdict"].value_counts()
     words = [word for word in VERDICTS if word != NOT_MADE or word in counts]
     return "Verdicts: " + ", ".join(f"{counts.get(word, 0)} {word}" for word in words) + "."
@@ -107,16 +108,16 @@ def _summary(claims):
 def _claims(claims):
     table = claims.copy()
     ends = zip(table["ours"], table["low"], table["high"], strict=True)
-    table["interval"] = [_interval(*one) if one[1] == one[1] else "" for one in ends]
+    table["interval"] = [interval(*one) if one[1] == one[1] else "" for one in ends]
     table["published"] = [f"{value:.4g}" if value == value else "" for value in table["published"]]
     table["ours"] = [f"{value:.4g}" if value == value else "" for value in table["ours"]]
     return _markdown(table[["verdict", "statement", "source", "published", "ours", "interval", "note"]].fillna(""))
 
 
-def _interval(value, low, high):
+def interval(value, low, high):
     """Its ends with as many digits, three or more, as they need to enclose the printed value.
 
-    >>> _interval(0.382, 0.19, 0.7664), _interval(72.8786, 72.8785, 72.8787)
+    >>> interval(0.382, 0.19, 0.7664), interval(72.8786, 72.8785, 72.8787)
     ('[0.19, 0.766]', '[72.88, 72.88]')
     """
     for digits in (3, 4, 5, 6):

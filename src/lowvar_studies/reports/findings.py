@@ -1,0 +1,59 @@
+"""Findings in words: the sentences that open the report and that ``make`` prints, from the verdicts on claims."""
+
+import math
+import re
+from collections.abc import Iterable
+
+import pandas as pd
+
+from lowvar_studies.jobs.study import Study
+from lowvar_studies.reports.claims import NOT_MADE, Claim, load
+from lowvar_studies.reports.keep import interval, summary
+
+_MOST = 3  # claims of an experiment
+_NOUNS = {"evaluation": "evaluations", "step": "seconds of a step"}
+
+
+def findings(studies: Iterable[Study]) -> list[tuple[str, list[str]]]:
+    """A heading and sentences for each experiment that has verdicts; for scale smoke a heading that says why not.
+
+    The sentences: three of the experiment's claims, those first whose effect is not shown yet, and how many hold.
+    """
+    studies = list(studies)
+    if any(study.scale == "smoke" for study in studies):
+        return [("Scale smoke shows that everything runs; only larger scales have repetitions to judge claims.", [])]
+    known = [study for study in studies if study.claims and study.verdicts.is_file()]
+    return [(f"{study.name}: {study.experiment.title}", _of_claims(study)) for study in known]
+
+
+def _of_claims(study):
+    stated, judged = {claim.id: claim for claim in load(study.claims)}, pd.read_csv(study.verdicts)
+    made = judged[(judged["verdict"] != NOT_MADE) & judged["id"].isin(stated)]
+    effects = [stated[name].test.effect for name in made["id"]]
+    first = made.groupby(effects).cumcount().sort_values(kind="stable").index[:_MOST]
+    said = [sentence(stated[row.id], row.ours, row.low, row.high, row.verdict) for row in made.loc[first].itertuples()]
+    return [*said, *([summary(judged)] if len(judged) > len(said) else [])]
+
+
+def sentence(claim: Claim, value: float, low: float, high: float, verdict: str) -> str:
+    """A claim, the value of its effect with its interval, a published value, and the verdict."""
+    published = "" if claim.test.published is None else f"; published: {claim.test.published:.4g}"
+    number = "no value" if math.isnan(value) else _number(claim.test, value, low, high)
+    return f"{claim.statement}: {number}{published}; {verdict}"
+
+
+def _number(test, value, low, high):
+    before = after = ""
+    if test.effect in ("share", "coverage"):
+        value, low, high, after = 100 * value, 100 * low, 100 * high, " % of repetitions"
+    elif test.effect.endswith("_ratio"):
+        named = {"effort_ratio": "unit", "measured_ratio": "of"}.get(test.effect)
+        noun: str = getattr(test, named) if named else test.effect.removesuffix("_ratio")
+        before, after = f"{_NOUNS.get(noun, noun).replace('_', ' ')} ", " times as high"
+        if 0 < value < 1:
+            value, low, high = 1 / value, 1 / high, 1 / low if low else math.inf
+            after = " times lower"
+    ends = "" if math.isnan(low) else f" {interval(value, low, high)}"
+    nearest = " (against the closest of them)" if len(getattr(test, "others", ())) > 1 else ""
+    numbers = re.sub(r"[\d.]+e\+0[3-5]", lambda found: f"{float(found[0]):.0f}", f"{value:.4g}{ends}")
+    return f"{before}{numbers}{after}{nearest}"
