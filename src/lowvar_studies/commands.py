@@ -6,8 +6,8 @@ Their libraries are imported by the command that needs them, not here.
 import sys
 from functools import partial
 
-from lowvar.cli import OWN, columns, command, configure, job_options, listed, only_for
-from lowvar.errors import UserError, positive, require
+from lowvar.cli import OWN, columns, command, configure, device_options, job_options, listed, only_for
+from lowvar.errors import UserError, positive, require, whole
 
 _NEEDED = "pydantic", "yaml", "pyarrow", "requests", "sklearn"  # of the extra `workflow`; the rest is named where used
 
@@ -68,6 +68,15 @@ def add(commands, lists) -> None:
     _experiment_options(sub)
     _result_options(sub)
     sub.add_argument("--out", default="docs/reproduction", help="folder (default: %(default)s)")
+
+    sub = new("new-study", _new_study, "write an experiment file of your own, with a comment for each key")
+    sub.add_argument("experiment", metavar="EXPERIMENT.yaml", help="the file to write; its name is the study's")
+
+    sub = new("study", _make_study, "run an experiment on this machine, without Snakemake")
+    _experiment_options(sub)
+    _result_options(sub)
+    sub.add_argument("--workers", type=int, default=1, help="number of processes at a time (default: %(default)s)")
+    device_options(sub)
 
     sub = new("schema", _schema, "print the JSON schema of experiment files, for editors")
     sub.add_argument("--page", action="store_true", help="print the page of all files and columns instead")
@@ -209,6 +218,35 @@ def _keep(args):
 
     for path in keep(_study(args, args.results, args.data), args.out):
         print(path)
+
+
+def _new_study(args):
+    import re
+    from pathlib import Path
+
+    from lowvar.core.files import write_text
+    from lowvar_studies.jobs.common_spec import NAME
+
+    path = Path(args.experiment)
+    if path.suffix != ".yaml" or not re.fullmatch(NAME, path.stem):
+        raise UserError(f"{path}: name the file with letters, digits and underscores, and the ending .yaml")
+    if path.exists() or path.is_symlink():
+        raise UserError(f"{path}: it exists, and stays as it is; give another name")
+    text = Path(__file__).with_name("new_study.yaml").read_text(encoding="utf-8")
+    write_text(path, re.sub(r"\bNAME\b", path.stem, text))
+    print(path)
+
+
+def _make_study(args):
+    from lowvar_studies.jobs.local import make
+
+    workers, study = whole("--workers", args.workers, 1), _study(args, args.results, args.data)
+    ran, total = make(study, workers=workers, options=("--device", args.device, "--threads", str(args.threads)))
+    print(f"{study.name} at scale {study.scale}: {ran} commands ran, {total - ran} had nothing to do")
+    for what in ("tables", "figures"):
+        print(f"{what + ':':9}{study.results / what}")
+    if study.claims:
+        print(f"claims:  {study.verdicts}")
 
 
 def _schema(args):

@@ -3,11 +3,12 @@
 
 
 for name, study in STUDIES.items():
+    steps = study.steps()
 
     rule:
         name: f"{name}_tables"
         input:
-            made_by(name, *KINDS) + prepared_of(name),
+            paths(steps["tables"].inputs),
         output:
             [in_report(name, path, "table", path.stem) for path in study.table_files(ending="csv")],
             paths(study.table_files()),
@@ -24,7 +25,7 @@ for name, study in STUDIES.items():
         params:
             spec=study.experiment.hash,
             name=name,
-            command=table_command(name),
+            command=step_command(name, "tables"),
         shell:
             "{params.command} > {log:q} 2>&1"
 
@@ -34,7 +35,7 @@ for name, study in STUDIES.items():
             # wall times differ from run to run; in a separate file, they leave the other tables reproducible to the byte
             name: f"{name}_seconds"
             input:
-                made_by(name, *KINDS) + timings_of(name) + prepared_of(name) + paths(study.table_files()),
+                paths(steps["seconds"].inputs),
             output:
                 [
                     in_report(name, path, "table", path.stem, caption="seconds")
@@ -53,16 +54,16 @@ for name, study in STUDIES.items():
             params:
                 spec=study.experiment.hash,
                 name=name,
-                command=table_command(name, *study.timed),
+                command=step_command(name, "seconds"),
             shell:
-                "{params.command} --seconds > {log:q} 2>&1"
+                "{params.command} > {log:q} 2>&1"
 
-    for drawn_by, kinds in figures_of(name).items():
+    for drawn_by, kinds in study.drawn.items():
 
         rule:
             name: f"{name}_{drawn_by}"
             input:
-                tables_of_figures(name, kinds) + read_with_tables(name),
+                paths(steps[drawn_by].inputs),
             output:
                 [
                     in_report(name, path, "figure", kind, caption=caption_of(name, kind))
@@ -80,7 +81,7 @@ for name, study in STUDIES.items():
                 **small(minutes=5),
             params:
                 spec=study.experiment.hash,
-                command=figure_command(name, *kinds),
+                command=step_command(name, drawn_by),
             shell:
                 "{params.command} > {log:q} 2>&1"
 
@@ -94,9 +95,8 @@ rule claims:
     wildcard_constraints:
         experiment="|".join(WITH_CLAIMS) or NOTHING,
     input:
-        lambda w: paths(STUDIES[w.experiment].table_files()) + made_by(w.experiment, *KINDS) + prepared_of(w.experiment),
-        lambda w: repository(filter(None, [STUDIES[w.experiment].claims])),
-        lambda w: repository(STUDIES[w.experiment].times),
+        lambda w: paths(STUDIES[w.experiment].steps()["claims"].inputs),
+        lambda w: repository(STUDIES[w.experiment].steps()["claims"].beside),
     output:
         in_report("{experiment}", ANY.verdicts, "table", "claims", caption="claims"),
         str(ANY.verdicts.with_suffix(".parquet")),
@@ -111,7 +111,7 @@ rule claims:
         **small(minutes=5),
     params:
         spec=lambda w: STUDIES[w.experiment].experiment.hash,
-        command=lambda w, output: read_by("claims", w.experiment, output[0], STUDIES[w.experiment].verdicts),
+        command=lambda w, output: step_command(w.experiment, "claims")(w, output),
     shell:
         "{params.command} > {log:q} 2>&1"
 

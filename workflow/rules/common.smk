@@ -183,23 +183,12 @@ def command_of(kind):
 
 def prepared_of(name):
     """The prepared data of a study."""
-    study = STUDIES[name]
-    return sorted({str(path) for problem in study.experiment.problems if (path := study.prepared(problem))})
+    return paths(STUDIES[name].prepared_files)
 
 
 def made_by(name, *kinds):
     """The outputs of a study's jobs of these kinds."""
     return paths(file for job in STUDIES[name].jobs(*kinds) for file in job.outputs)
-
-
-def read_with_tables(name):
-    """The files behind a table's stamp besides the experiment: data, samples and studies."""
-    return prepared_of(name) + made_by(name, "sample", "tune")
-
-
-def timings_of(name):
-    """The wall times of a study's runs."""
-    return paths(file for job in STUDIES[name].jobs("run") for file in job.records if file.suffix == ".parquet")
 
 
 def runs_of(name):
@@ -209,35 +198,13 @@ def runs_of(name):
 
 def results_of(name):
     """The tables, figures and claims of a study."""
-    study, figures = STUDIES[name], figures_of(name)
+    study, figures = STUDIES[name], STUDIES[name].drawn
     files = [*study.table_files(ending="csv"), study.verdicts]
     if "figures" in figures:
         files += study.figure_files(*figures["figures"])
-    if "timed_figures" in figures and timed_here(name):
+    if "timed_figures" in figures and (STORED or study.timed_here):
         files += study.table_files(*study.timed, ending="csv") + study.figure_files(*figures["timed_figures"])
     return paths(files)
-
-
-def timed_here(name):
-    """Whether runs were timed on this machine: those from `dvc pull` have no wall times."""
-    if STORED:
-        return True
-    traces = [job.outputs[0] for job in STUDIES[name].jobs("run")]
-    return not any(path.exists() and not path.with_name("timing.parquet").exists() for path in traces)
-
-
-def figures_of(name):
-    """The figures of a study, by the name of their rule; those of wall times have one of their own."""
-    study, drawn = STUDIES[name], {"figures": [], "timed_figures": []}
-    for kind, figure in study.figures.items():
-        drawn["timed_figures" if figure.table in study.timed else "figures"].append(kind)
-    return {name: kinds for name, kinds in drawn.items() if kinds}
-
-
-def tables_of_figures(name, kinds):
-    """The tables that these figures of a study show."""
-    study = STUDIES[name]
-    return paths(study.table_files(*dict.fromkeys(study.figures[kind].table for kind in kinds)))
 
 
 def caption_of(name, kind):
@@ -257,7 +224,7 @@ def caption_of(name, kind):
 def headline_of(name):
     """The figure that opens an experiment's report, and what it shows."""
     figure = STUDIES[name].headline
-    for drawn_by, kinds in figures_of(name).items():
+    for drawn_by, kinds in STUDIES[name].drawn.items():
         if figure.name in kinds:
             file = getattr(rules, f"{name}_{drawn_by}").output[kinds.index(figure.name)]
             return {"file": str(file), "answer": figure.answer}
@@ -274,10 +241,10 @@ def in_report(name, path, kind, label, caption=None):
     )
 
 
-def read_by(verb, name, file, path):
-    """The command that makes or reads an experiment's tables, in a job that finds its ``path`` at ``file``."""
-    study = study_at(name, file, path)
-    return study.command(verb, results=study.results, data=study.data)
+def step_command(name, step):
+    """The command of a step of an experiment, in a job that finds the step's files where it finds its first output."""
+    first = STUDIES[name].steps()[step].outputs[0]
+    return lambda w, output: study_at(name, output[0], first).steps()[step].command
 
 
 def together(job):
@@ -294,18 +261,6 @@ ANALYSIS = None if STORED else "analysis"
 def small(minutes):
     """The resources of a job of tables, figures or claims, which grow with each retry."""
     return {"mem_mb": lambda w, attempt: attempt * 3000, "runtime": lambda w, attempt: attempt * minutes}
-
-
-def table_command(name, *tables):
-    """The command of a rule whose first output is the first of these tables (by default of all), as csv."""
-    first = STUDIES[name].table_files(*tables, ending="csv")[0]
-    return lambda w, output: read_by("table", name, output[0], first)
-
-
-def figure_command(name, *kinds):
-    """The command of a rule whose first output is the first of these figures."""
-    first = STUDIES[name].figure_files(*kinds)[0]
-    return lambda w, output: read_by(f"figure {' '.join(kinds)}", name, output[0], first)
 
 
 def gpus(w):

@@ -4,7 +4,7 @@ import contextlib
 import json
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -167,20 +167,26 @@ def check(study: Study) -> list[str]:
             rest = [file for file in others if file.is_file()]
             found += [f"{path}: it is missing, and {file.name} is there; make both with: {rebuild}" for file in rest]
             continue
-        try:
-            mark = artifact.verified_stamp(
-                path, expect={"spec": study.experiment.hash, "place": study.place(path)}, rebuild=rebuild
-            )
-        except UserError as error:
-            found.append(str(error))
-            continue
-        for name, digest in mark.get("beside", {}).items():
-            if not (file := study.results / name).is_file() or sha256(file) != digest:
-                apart = f"{file}: it is not what was made with {path.name}"
-                if path.suffix == ".svg" and file not in others:
-                    apart = f"{path}: {name} is not the table that it was drawn from"
-                found.append(f"{apart}; make it with: {rebuild}")
+        found += differences(study, path, others, rebuild)
     return list(dict.fromkeys(found))
+
+
+def differences(study: Study, path: Path, others: Sequence[Path] = (), rebuild: str = "") -> list[str]:
+    """How a published parquet or svg and the files beside it differ from those that lowvar made, a sentence each."""
+    try:
+        mark = artifact.verified_stamp(
+            path, expect={"spec": study.experiment.hash, "place": study.place(path)}, rebuild=rebuild
+        )
+    except UserError as error:
+        return [str(error)]
+    found = []
+    for name, digest in mark.get("beside", {}).items():
+        if not (file := study.results / name).is_file() or sha256(file) != digest:
+            apart = f"{file}: it is not what was made with {path.name}"
+            if path.suffix == ".svg" and file not in others:
+                apart = f"{path}: {name} is not the table that it was drawn from"
+            found.append(f"{apart}; make it with: {rebuild}")
+    return found
 
 
 def _beside(study: Study, *paths: Path) -> dict[str, str]:

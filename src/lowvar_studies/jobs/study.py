@@ -182,6 +182,23 @@ class Job:
 
 
 @dataclasses.dataclass(frozen=True)
+class Step:
+    """One command that makes tables, figures or claims from the files of jobs.
+
+    Attributes:
+        command: the command line that runs it.
+        inputs: the results and data that it reads.
+        outputs: the files that it writes; the first says where a job without a shared folder finds them.
+        beside: files that it reads and that come with the experiment.
+    """
+
+    command: str
+    inputs: list[Path]
+    outputs: list[Path]
+    beside: list[Path] = dataclasses.field(default_factory=list)
+
+
+@dataclasses.dataclass(frozen=True)
 class Study:
     """An experiment at a scale, its jobs, and its files.
 
@@ -257,6 +274,38 @@ class Study:
         for kind in kinds or KINDS:
             yield from (self.job(kind, *names) for names in listed[kind])
 
+    def steps(self) -> dict[str, Step]:
+        """The commands that follow its jobs, in a possible order of execution: tables, figures, claims.
+
+        Wall times differ from run to run: ``seconds`` and ``timed_figures`` are apart from the other tables and
+        figures, which repeat byte for byte.
+        """
+        where, prepared = {"results": self.results, "data": self.data}, self.prepared_files
+        made = [file for job in self.jobs() for file in job.outputs]
+        tables, table = self.table_files(), self.command("table", **where)
+        csv = self.table_files(ending="csv")
+        steps = {"tables": Step(table, made + prepared, [*csv, *tables, self.metrics])}
+        if self.timed:
+            seconds = [*self.table_files(*self.timed, ending="csv"), *self.table_files(*self.timed)]
+            steps["seconds"] = Step(f"{table} --seconds", made + self.timings + prepared + tables, seconds)
+        for name, kinds in self.drawn.items():
+            shown = self.table_files(*dict.fromkeys(self.figures[kind].table for kind in kinds))
+            stamped = prepared + [file for job in self.jobs("sample", "tune") for file in job.outputs]
+            pictures = [file for ending in ("svg", "png", "csv") for file in self.figure_files(*kinds, ending=ending)]
+            steps[name] = Step(self.command(f"figure {' '.join(kinds)}", **where), shown + stamped, pictures)
+        verdicts = [self.verdicts, self.verdicts.with_suffix(".parquet")]
+        beside = [*filter(None, [self.claims]), *self.times]
+        steps["claims"] = Step(self.command("claims", **where), tables + made + prepared, verdicts, beside)
+        return steps
+
+    @property
+    def drawn(self) -> dict[str, list[str]]:
+        """Its figures by the step that draws them: those of wall times have one of their own."""
+        drawn = {"figures": [], "timed_figures": []}
+        for kind, figure in self.figures.items():
+            drawn["timed_figures" if figure.table in self.timed else "figures"].append(kind)
+        return {name: kinds for name, kinds in drawn.items() if kinds}
+
     def command(self, verb: str, **options) -> str:
         """A ``lowvar`` command line for this experiment."""
         words = ["lowvar", *verb.split(), str(self.path), "--scale", self.scale]
@@ -305,6 +354,22 @@ class Study:
         """The file of a problem's prepared data, if it has any."""
         data = self.experiment.data(problem)
         return data and self.data / "prepared" / f"{data.dataset}-{data.scaling}.npz"
+
+    @property
+    def prepared_files(self) -> list[Path]:
+        """The files of all its prepared data."""
+        return sorted({path for problem in self.experiment.problems if (path := self.prepared(problem))})
+
+    @property
+    def timings(self) -> list[Path]:
+        """The wall times of its runs."""
+        return [file for job in self.jobs("run") for file in job.records if file.suffix == ".parquet"]
+
+    @property
+    def timed_here(self) -> bool:
+        """Whether its runs were timed on this machine: those from ``dvc pull`` have no wall times."""
+        traces = [job.outputs[0] for job in self.jobs("run")]
+        return not any(path.exists() and not path.with_name("timing.parquet").exists() for path in traces)
 
     def source(self, problem: str) -> Path | None:
         """The input file of runs on a problem: its samples, its prepared data, or none."""
