@@ -333,6 +333,8 @@ class Curvature:
         while self.smooth:
             groups = self.groups(at)
             gradients, hessians, first = map(np.stack, zip(*(self.times(None, eps) for eps in groups), strict=True))
+            if not np.isfinite(hessians).all():
+                return gradients, hessians  # which is no optimum
             second = hessians[:, :k, :k]
             along = np.linalg.eigh(second.mean(0) + second.mean(0).T)[1].T  # where kinks may be most of the curvature
             perhaps, sure = _kinks(along, along @ first, along @ second, groups[:, :, self.free])
