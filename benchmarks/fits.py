@@ -128,7 +128,7 @@ def main() -> None:
     parser = arguments(__doc__, "fits", (*AXES, "first"))
     parser.add_argument("--at", type=float, action="append", help="this number of rows or features (may be repeated)")
     parser.add_argument("--model", action="append", choices=thirty.CASES, help="of `first` (may be repeated)")
-    parser.add_argument("--rounds", type=int, help="default: 2, of `first` 4")
+    parser.add_argument("--rounds", type=int, help="default: 2, of `first` 3")
     args = parser.parse_args()
     warnings.simplefilter("ignore")
     jax.config.update("jax_enable_compilation_cache", False)
@@ -139,7 +139,7 @@ def main() -> None:
             print(cases[-2], flush=True)
     if "first" in (args.only or ["first"]):
         names = args.model or sized(args.size, SLOWEST, SLOWEST[:4], ("rate",))
-        cases.append(first(names, args.rounds or sized(args.size, 4, 1, 1), sized(args.size, thirty.STEPS, 5000, 20)))
+        cases.append(first(names, args.rounds or sized(args.size, 3, 1, 1), sized(args.size, thirty.STEPS, 5000, 20)))
     finish(args, "fits", cases)
 
 

@@ -4,6 +4,8 @@
 searches of lowvar and evosax run as one compiled loop that draws its noise, lowvar's with a ledger of the best point;
 pycma and cmaes are driven from Python, on a NumPy function of a whole generation. Every call begins at the start.
 
+``calls``: ``minimize`` of a Python function of one point beside pycma's ``optimize``, whole calls after a first one.
+
 ``default``: functions under a random rotation about an optimum ~ N(0, I), start ~ U(0, 1)^d, sigma0 = 0.5: runs that
 reach the target (1e-8; with noise 0.05 for the true value at the mean), and the median of their evaluations.
 """
@@ -12,7 +14,7 @@ from collections.abc import Callable
 
 import common  # noqa: F401  first: it limits the libraries to one thread
 import numpy as np
-from common import Case, alternate, arguments, finish, one_core, sized
+from common import Case, alternate, arguments, compared, finish, one_core, sized
 
 OURS = ("fast_ingo", "ingo", "es")
 EVOSAX = {"evosax_snes": "evosax SNES", "evosax_xnes": "evosax xNES", "evosax_open_es": "evosax Open-ES"}
@@ -172,6 +174,47 @@ def times(size: str) -> list[dict]:
     ]
 
 
+# --- whole calls -----------------------------------------------------------------------------------------------
+
+CALLS = {5: 1500, 50: 6000, 500: 4000}  # evaluations in so many dimensions
+
+
+def whole(evaluations: int, budget: int) -> None:
+    """That a search made all of its evaluations."""
+    if not 0.95 < evaluations / budget < 1.05:
+        raise SystemExit(f"a search ended after {evaluations} of {budget} evaluations: its time is no comparison")
+
+
+def calls(size: str) -> list[dict]:
+    """Time of an evaluation, with all that a call does around it."""
+    import cma
+
+    import lowvar
+
+    rows = []
+    for dim, budget in list(CALLS.items())[: sized(size, None, None, 1)]:
+        scales, seeds = 10.0 ** (3 * np.arange(dim) / (dim - 1)), iter(range(1, 1000))
+
+        def f(x, scales=scales):
+            return float(x * x @ scales)
+
+        def ours(_, f=f, dim=dim, budget=budget, seeds=seeds):
+            found = lowvar.minimize(f, np.ones(dim), SIGMA0, budget=budget, seed=next(seeds), progress=False)
+            whole(found.nfev, budget)
+
+        def pycmas(_, f=f, dim=dim, budget=budget, seeds=seeds):
+            unstopped = {"tolfun": 0, "tolfunhist": 0, "tolx": 0, "tolstagnation": 10**9, "tolflatfitness": 10**9}
+            options = {"maxfevals": budget, "verbose": -9, "seed": next(seeds), **unstopped}
+            whole(cma.CMAEvolutionStrategy(np.ones(dim), SIGMA0, options).optimize(f).result.evaluations, budget)
+
+        cases = [Case("pycma", pycmas, None, budget), Case("minimize", ours, None, budget)]
+        alternate(cases, sized(size, 7, 3, 1))
+        rows.append(compared(f"a function of one point, d = {dim}", cases, "pycma", {"minimize": {"most": 1.0}},
+                             "µs an evaluation"))  # fmt: skip
+        print(rows[-1], flush=True)
+    return rows
+
+
 # --- what the default reaches -----------------------------------------------------------------------------------
 
 # function, standard deviation of its noise, target, and budget in thousands of evaluations for each dimension
@@ -273,7 +316,7 @@ def default(size: str) -> list[dict]:
     return rows
 
 
-SECTIONS = {"time": times, "default": default}
+SECTIONS = {"time": times, "calls": calls, "default": default}
 
 
 def main() -> None:

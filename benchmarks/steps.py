@@ -2,7 +2,8 @@
 
 All cases of a task run in this process, in alternation, on one core; CPU seconds (on a GPU, wall-clock seconds). A step
 has its noise, its share of the shuffle and of full passes; compilation is excluded. The tasks are those of experiments
-at scale ``paper``, `logistic` (breast cancer, batches of 5), and in PyTorch logistic regression with ten features.
+at scale ``paper``, `logistic` (breast cancer, batches of 5), in PyTorch logistic regression with ten features, and in
+JAX Poisson regressions beside a loop by hand: a compiled program of epochs, with gradient and Adam written out.
 
     python benchmarks/steps.py --task mnist --record                # a task; its case in the record
     python benchmarks/steps.py --task mnist --times workflow/times  # the rounds by which claims about time are judged
@@ -29,7 +30,16 @@ LOOPS = {  # rows, batch, particles
     "500 rows, all of them": (500, 500, 1),
     "500 rows, all of them, 100 particles": (500, 500, 100),
 }
-TASKS = (LOGISTIC, *JOINT, *MLMC, "logistic, PyTorch", *LOOPS)
+POISSON = {  # rows, coordinates, batch, dtype; how many times as long NumPyro's step takes at least
+    "N = 2e2, d = 7, B = 32": (200, 7, 32, "float32", 10),
+    "N = 5e3, d = 120, B = 32": (5_000, 120, 32, "float32", 10),
+    "N = 5e3, d = 120, B = 256, float64": (5_000, 120, 256, "float64", 5),
+    "N = 5e3, d = 1500, B = 256": (5_000, 1_500, 256, "float32", 5),
+    "N = 3e5, d = 7, B = 32": (300_000, 7, 32, "float32", 10),
+    "N = 3e5, d = 120, B = 256": (300_000, 120, 256, "float32", 5),
+    "N = 3e6, d = 7, B = 256": (3_000_000, 7, 256, "float32", 5),
+}
+TASKS = (LOGISTIC, *JOINT, *MLMC, "logistic, PyTorch", *LOOPS, *POISSON)
 DATA = Path("data/prepared")
 STEP_SIZE, STILL = 2e-3, 1e-5  # the second where many particles are timed, at the start
 METHODS: dict[str, tuple[str, dict, dict]] = {  # estimator, its options, settings that differ
@@ -253,16 +263,87 @@ def loop(title: str, size: str) -> list[Case]:
     return [lasting(HAND, by_hand, None, N // batch, size), *(ours(n, methods, problem, settings, size) for n in names)]
 
 
+def poisson(x, y, batch_size=None):
+    """Poisson regression in NumPyro."""
+    import jax.numpy as jnp
+    import numpyro
+    import numpyro.distributions as dist
+
+    z = numpyro.sample("z", dist.Normal(0, 1).expand([x.shape[1]]).to_event(1))
+    with numpyro.plate("rows", len(y), subsample_size=batch_size) as i:
+        numpyro.sample("y", dist.Poisson(jnp.exp(x[i] @ z)), obs=y[i])
+
+
+def compiled_loop(title: str, size: str) -> list[Case]:
+    """Poisson regression in JAX: a loop by hand, estimators, and NumPyro."""
+    import jax
+    import jax.numpy as jnp
+
+    from lowvar.vi.run.settings import Settings
+
+    N, dim, batch, dtype, _ = POISSON[title]
+    jax.config.update("jax_enable_x64", dtype == "float64")
+    random, S = np.random.default_rng(0), N // batch
+    epochs = -(-2000 // S)  # in one call of the program
+    x = random.standard_normal((N, dim), np.float32).astype(dtype) / dim**0.5
+    y = random.poisson(np.exp(0.5 * x[:, 0])).astype(dtype)
+
+    @jax.jit
+    def some(state, order, x, y):
+        params, m, v, t, key = state
+        key, own = jax.random.split(key)
+
+        def epoch(state, at):
+            order, key = at
+            return jax.lax.scan(step, state, (order, jax.random.normal(key, (S, dim), dtype)))[0], None
+
+        def step(state, at):
+            params, m, v, t = state
+            index, eps = at
+            sigma = jnp.exp(params[1])
+            z, rows = params[0] + sigma * eps, x[index]
+            g = N / batch * (jnp.exp(rows @ z) - y[index]) @ rows + z
+            slope = jnp.stack([g, g * eps * sigma - 1])
+            m, v, t = 0.9 * m + 0.1 * slope, 0.999 * v + 0.001 * slope**2, t + 1
+            rate = STEP_SIZE * jnp.sqrt(1 - 0.999**t) / (1 - 0.9**t)
+            return (params - rate * m / (jnp.sqrt(v) + 1e-8), m, v, t), None
+
+        return *jax.lax.scan(epoch, (params, m, v, t), (order, jax.random.split(own, epochs)))[0], key
+
+    on_device = jnp.asarray(x), jnp.asarray(y)
+
+    def by_hand(state, done, count):
+        for _ in range(count):
+            order = np.stack([random.permutation(N).astype(np.int32)[: S * batch] for _ in range(epochs)])
+            state = some(state, order.reshape(epochs, S, batch), *on_device)
+        return jax.block_until_ready(state)
+
+    zeros, t = jnp.zeros((2, dim), dtype), jnp.zeros((), dtype)
+    start = jnp.stack([zeros[0], zeros[0] - 2.3]), zeros, zeros, t, jax.random.key(0)
+    settings = Settings(optimizer="adam", step_sizes=(STEP_SIZE,), batch_size=batch, epochs=10**6, dtype=dtype,
+                        initial="origin")  # fmt: skip
+    problem, methods = lowvar.problem(poisson, {"x": x, "y": y}), {"joint_adaptive": ("joint_adaptive", {}, {})}
+    names = ("naive", "joint_adaptive")
+    return [
+        lasting(HAND, by_hand, start, epochs * S, size),
+        *(ours(name, METHODS | methods, problem, settings, size) for name in names),
+        numpyros(poisson, {"x": x, "y": y}, settings, size),
+    ]
+
+
 def timed(task: str, size: str) -> tuple[dict, list[Case], bool]:
     """The case of a task for the record, the cases that were timed, and whether its data are simulated."""
     import jax
 
     clock = time.process_time if jax.default_backend() == "cpu" else time.perf_counter
-    rounds, made = sized(size, 9, 3, 1), False
+    rounds, made = sized(size, 5, 3, 1), False
     if task in LOOPS:
         jax.config.update("jax_enable_x64", False)
         cases, against, unlike = loop(task, size), HAND, {name: {"most": 1.0} for name in ("naive", "joint_adaptive")}
         title = f"{task}, PyTorch"
+    elif task in POISSON:
+        cases, against, title = compiled_loop(task, size), HAND, f"{task}, JAX"
+        unlike = {"naive": {"most": 1.2}, "joint_adaptive": {"most": 1.8}, NUMPYRO: {"least": POISSON[task][-1]}}
     else:
         torch = task.endswith("PyTorch")
         at = logistic("torch" if torch else "jax", size) if task.startswith(LOGISTIC) else built(task, size)
@@ -324,7 +405,9 @@ def main() -> None:
     torch.set_num_threads(1)
     one_core()
     rows = []
-    for task in args.task or sized(args.size, TASKS, TASKS, (LOGISTIC, "tennis", "blr", next(iter(LOOPS)))):
+    for task in args.task or sized(
+        args.size, TASKS, TASKS, (LOGISTIC, "tennis", "blr", next(iter(LOOPS)), next(iter(POISSON)))
+    ):
         load = os.getloadavg()[0]
         row, cases, made = timed(task, args.size)
         rows.append(row)
