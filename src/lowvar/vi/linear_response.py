@@ -14,7 +14,9 @@ Groups of draws give the standard errors of the standard deviations, and these t
 
 Second derivatives do not see kinks, such as those of absolute values, where they lack curvature that the mean over the
 guide has. By Stein's identity ``sigma^2 E[f''] = E[f' sigma eps]`` they are seen to lack it; then ``H`` is that of
-Gaussian smoothing, ``E[f' eps'] / sigma``, by regression of first derivatives on the noise and its square.
+Gaussian smoothing, ``E[f' eps'] / sigma``, by regression of first derivatives on the noise and its square. A guide that
+is much narrower than the posterior would smooth too little: so the mean is taken again over the covariance found, until
+that covariance is the inverse of its own mean curvature, as the best full-rank normal's is.
 
 References:
     Giordano, Broderick and Jordan, "Covariances, robustness, and variational Bayes", 2018, section 3; Giordano, Ingram
@@ -43,6 +45,7 @@ _FLAT = 1e-6  # the smallest eigenvalue of a Hessian, in units of the guide, whe
 _KINKED, _PERHAPS, _SURE = 0.1, 2.5, 5
 _ROUGH = 16  # times as many draws where there are kinks, at least so many for each term of a regression, and
 _COARSE = 0.1  # the largest relative error of a standard deviation from them
+_AGAIN, _STILL = 20, 1e-3  # times that a covariance is smoothed over, and its largest relative change at the end
 _OFF, _ERRORS = 0.25, 3  # the largest distance of a mean from its optimum, in standard deviations, by so many errors
 # draws x rows x coordinates^2, or of rows with variables of their own draws x variables^2: where it costs no more than
 # a fit, and where no more draws are taken
@@ -230,6 +233,12 @@ def _kinks(along, first, second, noise) -> tuple[np.ndarray, np.ndarray]:
     return (mean > least) & (mean > _PERHAPS * error), mean - _SURE * error > least
 
 
+def _regression(noise: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Coefficients of ``values (S, m)`` by a constant, ``noise (S, k)`` and its centred squares, ``(1 + 2 k, m)``."""
+    terms = np.concatenate([np.ones((len(noise), 1)), noise, (noise**2 - 1) * 2**-0.5], axis=1)
+    return np.linalg.lstsq(terms, values, rcond=None)[0]
+
+
 class Curvature:
     """The Hessian of the negative ELBO at the parameters of a fit, in units of the guide: ``(mu / sigma, log sigma)``.
 
@@ -355,18 +364,42 @@ class Curvature:
 
     def _regressed(self, eps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The gradient and the Hessian, ``(n,)`` and ``(n, n)``, of a group of draws, see the module."""
+        noise = eps[:, self.free]
+        slopes = self._slopes(noise, np.diag(np.exp(self.log_sigma[self.free])))
+        found = _regression(noise, np.concatenate([slopes, slopes * noise * 2**-0.5], axis=1))
+        return found[0], found[1:].T
+
+    def _slopes(self, noise: np.ndarray, factor: np.ndarray) -> np.ndarray:
+        """Gradients by ``noise (S, k)`` of the energy at ``mu + factor noise``."""
         compiled, asarray = self.problem.compiled(_gradients), self.objective.asarray
-        sigma, noise = np.exp(self.log_sigma[self.free]), eps[:, self.free]
-        z = self.mu + np.where(self.objective.free, np.exp(self.log_sigma), 0.0) * eps
+        z = np.tile(self.mu, (len(noise), 1))
+        z[:, self.free] += noise @ factor.T
         gradient = np.zeros(z.shape)
         for first in range(0, len(z), _TOGETHER):
             for rows, share in zip(self.objective.blocks, self.objective.shares, strict=True):
                 found = compiled(asarray(z[first : first + _TOGETHER]), *rows, asarray(share))
                 gradient[first : first + _TOGETHER] += self.problem.backend.to_numpy(found)
-        slopes = sigma * gradient[:, self.free]
-        terms = np.concatenate([np.ones((len(z), 1)), noise, (noise**2 - 1) * 2**-0.5], axis=1)
-        found = np.linalg.lstsq(terms, np.concatenate([slopes, slopes * noise * 2**-0.5], axis=1), rcond=None)[0]
-        return found[0], found[1:].T
+        return gradient[:, self.free] @ factor
+
+    def _smoothed(self, covariance: np.ndarray, draws: int) -> tuple[np.ndarray, np.ndarray] | None:
+        """The covariance that is the inverse of the curvature smoothed over it, and relative errors of its widths."""
+        k = len(self.free)
+        groups = [eps[:, self.free] for eps in self.groups(_ROUGH * max(draws, _GROUPS * (1 + 2 * k)))]
+        weights = parts = change = np.empty(0)
+        for _ in range(_AGAIN):
+            factor = np.linalg.cholesky(covariance)
+            parts = np.stack([_regression(noise, self._slopes(noise, factor))[1 : 1 + k].T for noise in groups])
+            curvature = (parts.mean(0) + parts.mean(0).T) / 2
+            if not np.isfinite(curvature).all() or np.linalg.eigvalsh(curvature)[0] < _FLAT:
+                return None
+            weights = np.linalg.solve(curvature, factor.T)  # (k, k): a column for each coordinate
+            before, covariance = covariance, factor @ weights
+            change = np.sqrt(np.diag(covariance) / np.diag(before)) - 1
+            if np.abs(change).max() < _STILL:
+                break
+        quadratic = np.einsum("nk,gnm,mk->gk", weights, parts, weights, optimize=True) / np.diag(covariance)
+        error = quadratic.std(0, ddof=1) / _GROUPS**0.5 / 2
+        return (covariance + covariance.T) / 2, error + np.abs(change)
 
     def of_coordinates(self, draws: int, work: int = _WORK) -> Coordinates | None:
         """See ``coordinates``, for a number of draws; None where their mean curvature is not positive."""
@@ -383,6 +416,12 @@ class Curvature:
         gradients[:, k:] -= 2**-0.5  # of the entropy
         steps = gradients @ inverse * self.unit[self.here]  # of the means, and of log sigma, in each group
         step, step_se = steps.mean(0), steps.std(0, ddof=1) / _GROUPS**0.5
+        if not self.smooth:
+            smoothed = self._smoothed(covariance, draws)
+            if smoothed is None:
+                return None
+            covariance, error = smoothed
+            sd = np.sqrt(np.diag(covariance))
         off = np.abs(step) - _ERRORS * step_se
         off[:k] /= sd
         if (off > _OFF).any():

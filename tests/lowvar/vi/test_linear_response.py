@@ -413,8 +413,9 @@ def test_standard_errors_with_kinks_are_as_large_as_the_errors(kinked):
     sds = np.sqrt([np.diag(one.covariance) for one in found])
     stated = np.mean([one.error for one in found], axis=0)
     ratio = sds.std(0, ddof=1) / sds.mean(0) / stated
-    assert (ratio > 0.6).all()
     assert (ratio < 1.6).all()
+    assert (ratio > 0.15).all()  # the mean of Sobol points varies less than that of their groups
+    assert (stated < 0.01).all()
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -470,7 +471,26 @@ def test_a_kink_along_a_weak_direction_is_seen():
         numpyro.factor("kink", -jnp.abs(a - b))
 
     found = quiet(model, {"y": np.float32(1.0)}).mean_and_sd(lambda z: z)
-    assert (found["sd"] < 1).all()  # 0.71; from second derivatives alone 7.1
+    # of the difference, exp(-|x|), the best normal has 1.25 (it is the inverse of its mean curvature) for sqrt(2); of
+    # the sum both have 0.2. From second derivatives alone 7.1, with the kink smoothed over the guide 0.31
+    assert (found["guide_sd"] < 0.25).all()
+    np.testing.assert_allclose(found["sd"], np.sqrt(np.pi / 2 + 0.2**2) / 2, rtol=0.03)
+
+
+@pytest.mark.long
+def test_right_covariances_of_many_coordinates_get_no_note():
+    random = np.random.default_rng(2)
+
+    def model(x, y):
+        b = numpyro.sample("b", dist.Normal(0.0, 1.0).expand([x.shape[1]]).to_event(1))
+        with numpyro.plate("rows", len(y)) as i:
+            numpyro.sample("y", dist.Bernoulli(logits=x[i] @ b), obs=y[i])
+
+    for dim in (30, 100):
+        x = random.normal(size=(1000, dim))
+        y = (random.uniform(size=1000) < 1 / (1 + np.exp(-x @ random.normal(size=dim) / dim**0.5))).astype(int)
+        for seed in range(6):
+            assert quiet(model, {"x": x, "y": y}, seed=seed).with_linear_response(seed=seed).notes == ()
 
 
 def test_one_kink_among_many_coordinates_is_seen():
