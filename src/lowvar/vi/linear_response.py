@@ -165,7 +165,7 @@ def coordinates(curvature: "Curvature", error: float, work: int = _WORK) -> Coor
     for draws in _DRAWS:
         if found is not None and found.error.max(initial=0.0) <= error:
             break
-        if draws > _DRAWS[0] and draws * curvature.work > work:
+        if draws > _DRAWS[0] and not curvature.affords(draws, work):
             break
         found = curvature.of_coordinates(draws, work)
     if found is None:
@@ -355,12 +355,21 @@ class Curvature:
             if at >= _DRAWS[-1] and not sure.any():
                 return gradients, hessians
             self.smooth = False
-        draws = _ROUGH * max(draws, _GROUPS * (1 + 2 * k))
-        if draws * self.work / self.problem.dim > work:
+        if not self.affords(draws, work):
             raise UserError(self.kinked())
-        parts = [self._regressed(eps) for eps in self.groups(draws)]
+        parts = [self._regressed(eps) for eps in self.groups(self._rough(draws))]
         gradients, hessians = map(np.stack, zip(*parts, strict=True))
         return gradients, hessians
+
+    def _rough(self, draws: int) -> int:
+        """The number of draws of a regression, in place of ``draws``."""
+        return _ROUGH * max(_DRAWS[0], _GROUPS * (1 + 2 * len(self.free))) * draws // _DRAWS[0]
+
+    def affords(self, draws: int, work: int) -> bool:
+        """Whether the curvature at so many draws takes at most this work."""
+        if self.smooth:
+            return draws * self.work <= work
+        return self._rough(draws) * self.work / self.problem.dim <= work
 
     def _regressed(self, eps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The gradient and the Hessian, ``(n,)`` and ``(n, n)``, of a group of draws, see the module."""
@@ -384,7 +393,7 @@ class Curvature:
     def _smoothed(self, covariance: np.ndarray, draws: int) -> tuple[np.ndarray, np.ndarray] | None:
         """The covariance that is the inverse of the curvature smoothed over it, and relative errors of its widths."""
         k = len(self.free)
-        groups = [eps[:, self.free] for eps in self.groups(_ROUGH * max(draws, _GROUPS * (1 + 2 * k)))]
+        groups = [eps[:, self.free] for eps in self.groups(self._rough(draws))]
         weights = parts = change = np.empty(0)
         for _ in range(_AGAIN):
             factor = np.linalg.cholesky(covariance)
