@@ -150,7 +150,7 @@ DIAGNOSES = [
     ("judgement.py", "float(_psis_khat(weights))", "float(_psis_khat(np.append(weights, np.full(3 * len(weights), weights.min()))))", f"{AF}:khat"),
     ("judgement.py", "float(_psis_khat(weights))", "float(_psis_khat(np.sort(weights)[len(weights) // 2 :]))", f"{AF}:khat"),
     ("judgement.py", "1 - 1 / math.log10(max(draws, 11))", "1 - 0.8 / math.log10(max(draws, 11))", f"{AF}:reliable"),
-    ("judgement.py", "shares @ (z - shares @ z) ** 2", "shares @ (z - z.mean(0)) ** 2", f"{AF}:reliable"),
+    ("judgement.py", "_shares(weights) @ (z - mean) ** 2", "_shares(weights) @ (z - z.mean(0)) ** 2", f"{AF}:reliable"),
     ("intervals.py", "stdtrit(count - 1,", "stdtrit(10**6,", "intervals.py"),
     ("intervals.py", "sample.std(ddof=1) / np.sqrt(count)", "sample.std() / np.sqrt(count)", "intervals.py"),
     ("intervals.py", "n, 0.5) <= (1 - LEVEL) / 2", "n, 0.5) <= 1 - LEVEL", f"{AF}:ratios"),

@@ -268,8 +268,8 @@ class Fit:
         found, why = khat(weights), ""
         if not reliable(found, weights):
             why = f"k-hat {found:.2f} is above {khat_limit(draws):.2g}"
-        elif (off := misfit(problem, arrays, weights, eps)) is not None:
-            why = f"by importance weights {off[0]} has {off[1]:.2g} times the standard deviation"
+        elif off := misfit(problem, arrays, weights, eps):
+            why = f"by importance weights {off}"
         if why:
             notes = (
                 f"{problem.name}: with the covariance of linear response, {why}: take means and standard deviations "

@@ -201,10 +201,18 @@ def spread(weights, z) -> np.ndarray:
         weights: their logarithms, ``(S,)``.
         z: the draws, ``(S, dim)``.
     """
-    weights, z = np.asarray(weights, float), np.asarray(z, float)
-    shares = np.exp(weights - weights.max())
-    shares /= shares.sum()
-    return np.sqrt(shares @ (z - shares @ z) ** 2)
+    z, mean = np.asarray(z, float), center(weights, z)
+    return np.sqrt(_shares(weights) @ (z - mean) ** 2)
+
+
+def center(weights, z) -> np.ndarray:
+    """The posterior's means; arguments as for ``spread``."""
+    return _shares(weights) @ np.asarray(z, float)
+
+
+def _shares(weights) -> np.ndarray:
+    shares = np.exp(np.asarray(weights, float) - np.max(weights))
+    return shares / shares.sum()
 
 
 # particles of each of two gradients, 2 to 16: as many as keep particles x data rows of both below the budget
@@ -725,28 +733,34 @@ def _compared(problem, params, weights, eps) -> tuple[tuple[str, float] | None, 
     return (site, value) if value > 1 else None, optimum
 
 
-def misfit(problem, params, weights, eps) -> tuple[str, float] | None:
-    """The site whose posterior a full-rank guide misses most in width by smoothed importance weights, and the ratio.
+def misfit(problem, params, weights, eps) -> str:
+    """What a full-rank guide surely misses by smoothed importance weights, in words: a width, or a mean.
 
-    None where no ratio of standard deviations is surely off: its error is from groups of the draws.
+    Nothing where all ratios of standard deviations and differences of means are small, or may be: their errors are from
+    groups of the draws.
     """
     import scipy.stats
 
     if not np.isfinite(weights).all():
-        return None
+        return ""
     backend, guide, weights = problem.backend, problem.guide, np.log(smoothed_weights(weights))
     drawn = backend.jit(backend.vmap(lambda eps: guide.transform(params, eps)))
     z, free = backend.to_numpy(drawn(backend.asarray(eps))), noisy_of(problem)
-    scale = backend.to_numpy(guide.scale(params))[free]
-    groups = zip(np.array_split(weights, _PARTS), np.array_split(z[:, free], _PARTS), strict=True)
-    logs = np.log([spread(*group) for group in groups] / scale)
-    errors = scipy.stats.t.ppf(1 - _CHANCE / max(len(free), 1), _PARTS - 1) * logs.std(0, ddof=1) / _PARTS**0.5
-    found = np.zeros(problem.dim)
-    found[free] = np.log(spread(weights, z[:, free]) / scale)
-    found[free] = np.where(np.abs(found[free]) - errors > np.log(_NARROW), found[free], 0.0)
-    worst = int(np.argmax(np.abs(found)))
-    site = next(name for name, where in problem.sites.items() if where.start <= worst < where.stop)
-    return (site, float(np.exp(found[worst]))) if found[worst] else None
+    z = (z[:, free] - backend.to_numpy(guide.point(params)["mu"])[free]) / backend.to_numpy(guide.scale(params))[free]
+    quantile = scipy.stats.t.ppf(1 - _CHANCE / max(len(free), 1), _PARTS - 1) / _PARTS**0.5
+    parts = list(zip(np.array_split(weights, _PARTS), np.array_split(z, _PARTS), strict=True))
+    for of, least, said in (
+        (lambda *draws: np.log(spread(*draws)), np.log(_NARROW),
+         lambda site, log: f"{site} has {np.exp(log):.2g} times the standard deviation"),
+        (center, _MEAN_OFF, lambda site, off: f"the mean of {site} is {abs(off):.2g} standard deviations off"),
+    ):  # fmt: skip
+        found, error = of(weights, z), quantile * np.std([of(*part) for part in parts], axis=0, ddof=1)
+        sure = np.abs(found) - error
+        if sure.max(initial=0.0) > least:
+            worst = int(sure.argmax())
+            site = next(name for name, where in problem.sites.items() if where.start <= free[worst] < where.stop)
+            return said(site, found[worst])
+    return ""
 
 
 def _left(problem, optimum: Optimum | None, settings) -> str:

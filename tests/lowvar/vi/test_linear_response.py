@@ -456,6 +456,18 @@ def test_tails_that_a_normal_lacks_are_told(seed):
     assert fitted.notes
 
 
+def test_a_mean_that_derivatives_miss_is_told():
+    """A log density with a jump, which has no derivative there."""
+
+    def model():
+        z = numpyro.sample("z", dist.Normal(0.0, 1.0))
+        numpyro.sample("w", dist.Normal(z, 1.0))
+        numpyro.factor("jump", jnp.where(z > 0.3, 2.0, 0.0))
+
+    with pytest.warns(UserWarning, match="mean of z"):
+        assert quiet(model).with_linear_response().notes
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_right_covariances_get_no_note(seed):
     fitted = quiet(line, lines(300, 5, correlation=0.3)).with_linear_response(seed=seed)
