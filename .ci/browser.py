@@ -184,6 +184,9 @@ def main(report, results, screenshot):
     if program is None:
         print("skipped: the report in a browser, since there is no Chromium (on Debian: apt-get install chromium)")
         return 0
+    if not Path(report).is_file():
+        print(f"there is no report {report}: make one (`make`)")
+        return 1
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         browser = Browser(program, profile)
         try:

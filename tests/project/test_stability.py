@@ -1,4 +1,4 @@
-"""docs/stability.md: every public name, argument, command, column and listed name of the record is still there.
+"""docs/stability.md: every public name, argument, command, column, key and listed name of the record is still there.
 
 The record is `public.txt` beside this file. More may be there; what a release adds is recorded by
 ``python tests/project/test_stability.py``, and the diff is what its changelog says.
@@ -7,6 +7,7 @@ The record is `public.txt` beside this file. More may be there; what a release a
 import argparse
 import dataclasses
 import inspect
+import json
 from pathlib import Path
 
 import pytest
@@ -27,7 +28,7 @@ def arguments(name, function):
     """A line for each argument: its place or that it is a keyword, and its default."""
     for place, one in enumerate(inspect.signature(function).parameters.values()):
         kind = {one.KEYWORD_ONLY: "keyword", one.VAR_KEYWORD: "**", one.VAR_POSITIONAL: "*"}.get(one.kind, place)
-        yield f"{name} {one.name} {kind} {_default(one)}"
+        yield f"{name} {one.name} {kind}{'/' * (one.kind == one.POSITIONAL_ONLY)} {_default(one)}"
 
 
 def calls():
@@ -37,14 +38,16 @@ def calls():
         yield f"lowvar.{name}"
         if inspect.isfunction(one) or (inspect.isclass(one) and name not in RESULTS | {"UserError"}):
             yield from arguments(f"lowvar.{name}", one)
-        if name in RESULTS or name == "Searcher":
+        if inspect.isclass(one) and name != "UserError":
             fields = dataclasses.fields(one) if dataclasses.is_dataclass(one) else ()
             for member in {*dir(one), *(field.name for field in fields), *getattr(one, "_fields", ())}:
                 if not member.startswith("_") and not hasattr(tuple, member):
                     yield f"lowvar.{name}.{member}"
                     if inspect.isfunction(method := getattr(one, member, None)):
                         yield from arguments(f"lowvar.{name}.{member}", method)
-    yield from (f"lowvar.testing.{name}" for name in lowvar.testing.__all__)
+    for name in lowvar.testing.__all__:
+        yield f"lowvar.testing.{name}"
+        yield from arguments(f"lowvar.testing.{name}", getattr(lowvar.testing, name))
 
 
 def commands():
@@ -71,8 +74,20 @@ def columns():
             yield from (f"{family or 'all'} {path} {one.name} {one.dtype}" for one in file.columns)
 
 
+def keys():
+    """Keys of experiment files, with their defaults."""
+    from lowvar_studies.jobs.load import json_schema
+
+    schema = json_schema()
+    parts = {one["properties"]["family"]["const"]: one for one in schema["anyOf"]} | schema["$defs"]
+    for part, one in parts.items():
+        for key, value in one.get("properties", {}).items():
+            needed = key in one.get("required", ())
+            yield f"key {part} {key} {'required' if needed else json.dumps(value.get('default', 'no default'))}"
+
+
 def surface():
-    return sorted({*calls(), *commands(), *columns()})
+    return sorted({*calls(), *commands(), *columns(), *keys()})
 
 
 @pytest.fixture(scope="module")
