@@ -19,10 +19,10 @@ from lowvar.search.solvers.gaussian import FactoredState
 TORCH = backends.get("torch")
 
 
-def clipped(matrix):
-    """The matrix with eigenvalues of 1e-3 or more."""
+def clipped(matrix, least=1e-3):
+    """The matrix with eigenvalues of ``least`` or more."""
     values, vectors = np.linalg.eigh(matrix)
-    return (vectors * np.maximum(values, 1e-3)) @ vectors.T
+    return (vectors * np.maximum(values, least)) @ vectors.T
 
 
 def power(matrix, exponent):
@@ -212,6 +212,7 @@ class IngoCma(Gaussian):
         around = np.where(w >= 0, w, w * d / (z**2).sum(1))  # eq. 46
         B = np.eye(d) * (1 + self.c_1 * (1 - lost) + self.c_mu * w.sum())  # eq. 47
         B -= self.c_1 * np.outer(q, q) + self.c_mu * sum(a * np.outer(o, o) for a, o in zip(around, z, strict=True))
+        B = clipped(B, 0.25)
         self.mean = self.mean + self.A @ s  # eq. 42
         stretch = math.exp(min(1, self.c_s / self.d_s * (math.sqrt(square) / expected - 1)))  # eq. 44
         self.A, self.q = stretch * self.A @ power(B, -0.5), power(B, 0.5) @ q
@@ -296,6 +297,16 @@ def test_a_first_step_is_long_for_a_path_of_one_step(d, n, shift):
     assert formula.p @ formula.p < 0.95 * (2 + 4 / (d + 1)) * d
     np.testing.assert_allclose(state.shape_path @ state.shape_path, formula.q @ formula.q, atol=1e-12)
     np.testing.assert_allclose(covariance(state), formula.covariance, rtol=1e-9, atol=1e-10)
+
+
+def test_a_deviation_doubles_at_most():
+    """Else a long path in few dimensions makes a search leave the minimum in one generation."""
+    solver, z = SEARCH.get("ingo_cma")(TORCH, Domain("real", 3), 8), np.random.default_rng(0).normal(size=(8, 3))
+    state = solver.init(np.zeros(3), 1.0)._replace(shape_path=TORCH.asarray(np.array([6.0, 0.0, 0.0])))
+    z = TORCH.asarray(z)
+    after = solver.tell(state, z, solver.ask(state, z), TORCH.asarray(np.arange(8.0)))
+    widths = np.linalg.svd(np.asarray(after.factor), compute_uv=False)
+    assert 1.5 < widths.max() / np.median(widths) < 2.6
 
 
 def test_the_adaptive_step_stays_below_four_times_the_first():

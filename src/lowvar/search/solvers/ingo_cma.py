@@ -9,6 +9,11 @@ from lowvar.search.gradients import usable
 from lowvar.search.solvers.base import SearchSolver
 from lowvar.search.solvers.gaussian import Sampling, factor_spread, spectrum
 
+# Lower bound on the eigenvalues of B, so that a deviation grows at most twofold in a step. CMA-ES multiplies by
+# I + c_1 (..), and its growth has a bound where the implicit step's has none: in few dimensions a long path made a
+# deviation 16 times as large in one generation, far from a minimum that noisy values had shown.
+_LEAST = 0.25
+
 
 class CmaState(NamedTuple):
     """A Gaussian with a full covariance, and the paths of its mean.
@@ -37,7 +42,7 @@ def ingo_cma(backend, domain, population: int | None = None) -> SearchSolver:
       latter without its second part while ``p`` is long (tutorial, eqs. 43, 45);
     * ``mu <- mu + A s`` (eq. 42);
     * ``B = I - c_1 (q q' - I) - c_mu sum_i w_i (z_i z_i' - I)``, where the tutorial (eq. 47) multiplies ``Sigma`` by
-      ``I + c_1 (..) + c_mu (..)``: the step is INGO's implicit one, on ``Sigma^-1``;
+      ``I + c_1 (..) + c_mu (..)``: the step is INGO's implicit one, on ``Sigma^-1``, with eigenvalues of at least 1/4;
     * ``A <- A B^(-1/2) exp(c_s / d_s (|p| / E|N(0, I)| - 1))`` (eq. 44), and ``q <- B^(1/2) q``, the same vector in
       the new coordinates.
 
@@ -95,7 +100,7 @@ def ingo_cma(backend, domain, population: int | None = None) -> SearchSolver:
 
         rest = 1 + c_one * (1 - (1 - calm) * c_c * (2 - c_c)) + c_mu * xp.sum(w[:, 1])
         rows = xp.concat([z, q[None, :]])
-        b = spectrum(backend, rest, rows, -xp.concat([c_mu * each, c_one + 0 * each[:1]]))  # (eq. 47), implicit
+        b = spectrum(backend, rest, rows, -xp.concat([c_mu * each, c_one + 0 * each[:1]]), _LEAST)  # (eq. 47)
         stretch = xp.exp(xp.clip(c_s / damping * (xp.sqrt(squared) / length - 1), max=1.0))  # (eq. 44)
         mean = state.mean + state.factor @ s  # (eq. 42)
         after = CmaState(mean, stretch * b.times(state.factor, -0.5), p, b.times(q, 0.5), generation)
