@@ -31,7 +31,8 @@ from lowvar.vi.run.fit_run import Ended
 
 ITERATIONS = 500  # the default number of them
 _GROUP = 8  # draws evaluated at once
-_BLOCK = 16  # chunks of rows evaluated at once
+_BLOCK = 16  # chunks of rows in a block
+_TILE = 2**18  # rows x coordinates of a step of a block, which has whole chunks
 _DRAWS = (8, 32, 128, 512)
 _WIDEST = 1024  # coordinates, up to which the last draws have as many pairs
 _PASS, _WORK = 2**28, 2**32  # maximum of rows x coordinates, and of draws x rows x coordinates beyond the first draws
@@ -140,6 +141,13 @@ def _of_block(problem) -> Callable:
     return function
 
 
+def _blocks_of(values: np.ndarray, size: int, shape: tuple[int, int, int]) -> np.ndarray:
+    """``values`` in blocks of ``size``, each in steps: of ``shape (blocks, steps, rows)``, padded with zeros."""
+    blocks, steps, rows = shape
+    values = np.pad(values.ravel(), (0, blocks * size - values.size)).reshape(blocks, size)
+    return np.pad(values, ((0, 0), (0, steps * rows - size))).reshape(shape)
+
+
 class Objective:
     """The negative ELBO at fixed draws and its gradient in ``(mu, log sigma)``, NumPy in float64, nats.
 
@@ -159,19 +167,19 @@ class Objective:
             self.free[np.asarray(problem.noiseless)] = False
         chunks = problem.backend.to_numpy(problem.chunks)
         index, weight = chunks["index"], chunks["weight"]
-        if len(index) > _BLOCK:
-            order = numpy_generator(key).permutation(problem.N).astype(index.dtype)
-            index = order[index]
-        blocks = -(-len(index) // _BLOCK)
-        size = -(-len(index) // blocks)
-        added = blocks * size - len(index)
-        index = np.concatenate([index, np.zeros_like(index, shape=(added, *index.shape[1:]))])
-        weight = np.concatenate([weight, np.zeros_like(weight, shape=(added, *weight.shape[1:]))])
-        self.blocks = [
-            tuple(problem.backend.asarray(part[i * size : (i + 1) * size]) for part in (index, weight))
-            for i in range(blocks)
-        ]
-        self.shares = [float(weight[i * size : (i + 1) * size].sum(dtype=float)) for i in range(blocks)]
+        count, rows = index.shape
+        blocks = -(-count // _BLOCK)
+        size = -(-count // blocks)
+        steps = min(size, -(-size * rows * problem.dim // _TILE))
+        if blocks > 1:  # the others ascend, as rows that lie side by side are read faster
+            sample = numpy_generator(key).permutation(problem.N)[: size * rows]
+            order = np.ones(problem.N, bool)
+            order[sample] = False
+            index = np.concatenate([np.sort(sample), np.flatnonzero(order)]).astype(index.dtype)[index]
+        shape = (blocks, steps, -(-size * rows // steps))
+        index, weight = (_blocks_of(part, size * rows, shape) for part in (index, weight))
+        self.blocks = [tuple(map(problem.backend.asarray, block)) for block in zip(index, weight, strict=True)]
+        self.shares = [float(part.sum(dtype=float)) for part in weight]
         self._center: Any = None
 
     def asarray(self, values):
