@@ -238,7 +238,7 @@ def maximise(
     width = 1 if problem.local is not None else dim
     plan = [(_DRAWS[0], 1)] * (count > 1 and problem.local is None)  # variables of other rows would have no density
     plan += [(draws, count) for draws in numbers if draws <= max(_DRAWS[0], _WORK // (problem.rows_of_pass * width))]
-    done, ended = 0, FixedDraws(0, 0)
+    done, near, ended, resolution = 0, False, FixedDraws(0, 0), float(np.finfo(problem.dtype).eps)
     if measure(0, {"mu": mu, "log_sigma": log_sigma}):
         return replace(ended, ended="callback"), None
     for stage, (draws, blocks) in enumerate(plan):
@@ -268,7 +268,7 @@ def maximise(
             if rounds == 0 and draws >= _MANY and np.abs(slope).max() <= _SLOPE:  # at draws that it has not seen
                 return FixedDraws(draws, done, "converged"), slope.reshape(2, dim)
             length = min(_LENGTH, num_steps - done)
-            found = _round(of, (value, slope), length, tick, halts)
+            found = _round(of, (value, slope), length, tick, halts, near and rounds == 0, resolution)
             mu, log_sigma = center + unit * found.x[:dim], middle + found.x[dim:]
             done, rounds = done + int(found.nit), rounds + 1
             small = value - found.fun < _GAIN and (length == _LENGTH or found.nit < length)  # in a round of full length
@@ -276,7 +276,7 @@ def maximise(
             finished, stuck = steep <= _SLOPE or (small and steep <= _STEEP), stuck + small
             if halts() or stuck > 1:  # a search that fails again, in other units
                 break
-        complete = finished and stage == len(plan) - 1
+        near, complete = finished, finished and stage == len(plan) - 1
         moved, ended = done > ended.iterations, FixedDraws(draws, done, "converged" if complete else "budget")
         if moved and measure(done, {"mu": mu, "log_sigma": log_sigma}):
             return replace(ended, ended="callback"), None
@@ -313,22 +313,46 @@ def _units(objective, mu, log_sigma, eps, blocks: int, unit: np.ndarray) -> np.n
     return unit
 
 
-def _round(of, first: tuple[float, np.ndarray], length: int, tick, halts):
-    """At most ``length`` iterations of L-BFGS from zero, where ``of`` is ``first``; ``log sigma`` is within bounds."""
+class _Arrival(Exception):
+    """A point whose gradient is nearly zero, within rounding of the best value."""
+
+
+def _round(of, first: tuple[float, np.ndarray], length: int, tick, halts, near: bool, resolution: float):
+    """At most ``length`` iterations of L-BFGS from zero, where ``of`` is ``first``; ``log sigma`` is within bounds.
+
+    ``near`` an optimum, the first step is Newton's with the curvature of an independent normal posterior, in units of
+    its standard deviations: 1 by a mean and 2 by ``log sigma``. ``resolution`` is the relative one of values.
+    """
     from scipy.optimize import OptimizeResult, minimize
 
-    dim = len(first[1]) // 2
+    dim, done, best = len(first[1]) // 2, 0, first[0]
+    scale = np.repeat([1.0, 0.5**0.5], dim)
+    if near:  # L-BFGS begins with a step of length 1 down the gradient
+        scale *= np.linalg.norm(scale * first[1])
 
-    def function(x):
-        return of(x) if x.any() else (first[0], first[1].copy())
+    def function(y):
+        nonlocal best
+        value, slope = of(scale * y) if y.any() else first
+        if y.any() and np.abs(slope).max() <= _SLOPE / 2 and value <= best + _GAIN / 10:
+            raise _Arrival(y, value, slope)
+        best = min(best, value)
+        return value, scale * slope
 
     def after(intermediate_result: OptimizeResult):
+        nonlocal done
+        done += 1
         tick(1)
         if halts():
             raise StopIteration
 
-    options = {"maxiter": length, "maxcor": _CORRECTIONS, "gtol": _SLOPE / 2, "ftol": 1e-9}
-    bounds = [(None, None)] * dim + [(-_FAR, _FAR)] * dim
-    return minimize(
-        function, np.zeros(2 * dim), jac=True, method="L-BFGS-B", bounds=bounds, callback=after, options=options
-    )
+    options = {"maxiter": length, "maxcor": _CORRECTIONS, "gtol": 0.0, "ftol": max(1e-9, 2 * resolution)}
+    bounds = [(None, None)] * dim + [(-_FAR / one, _FAR / one) for one in scale[dim:]]
+    try:
+        found = minimize(
+            function, np.zeros(2 * dim), jac=True, method="L-BFGS-B", bounds=bounds, callback=after, options=options
+        )
+    except _Arrival as arrival:
+        tick(1)
+        y, value, slope = arrival.args
+        return OptimizeResult(x=scale * y, fun=value, jac=slope, nit=done + 1)
+    return OptimizeResult(x=scale * found.x, fun=found.fun, jac=found.jac / scale, nit=found.nit)
