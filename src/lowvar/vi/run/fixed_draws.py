@@ -8,7 +8,8 @@ Few draws suffice on the way, many at the end: the optimum for ``S`` draws is th
 the result if the gradient is nearly zero at these too, which is a test on draws that it has not seen. With many rows,
 the way begins on a sample of them. Draws come in pairs ``eps, -eps`` whose second moments are those of ``N(0, I)``
 exactly where there are as many pairs as coordinates, and coordinate by coordinate otherwise: the optimum for a normal
-posterior is then exact. So the second number of draws has as many pairs, where that is below the third.
+posterior is then exact. So the second number of draws has as many pairs, where that is below the third. With many
+rows, where most posteriors are nearly normal, it is the last one if as many fresh draws leave the gradient as it is.
 
 Coordinates are in units of the guide's present standard deviations, so that curvatures are near 1, and ``log sigma``
 moves by at most ``_FAR`` before these units are renewed.
@@ -44,6 +45,7 @@ _CORRECTIONS = 20  # that L-BFGS remembers
 # relative error of a standard deviation, where coordinates are independent
 _SLOPE, _GAIN = 0.02, 0.1  # the largest of an optimum; a round that gains fewer nats is the last,
 _STEEP = 0.5  # unless its gradient is larger
+_SAME = _SLOPE / 4  # the largest change of the gradient at draws that make no difference
 _SHRINKS = 4  # times that standard deviations are divided by 10, where the ELBO is not finite at new draws
 _INFINITE = 1e30
 # the first step along a point estimate, how often it grows tenfold, and the nats that it must be worth
@@ -51,7 +53,7 @@ _STEP, _STEPS, _SEEN = 1e-3, 12, 1e-2
 _POINTS = 64  # point estimates, at most
 
 
-_ROWS = {"jax": 2**20, "torch": 2**14}  # rows of ordinary width: above, stochastic steps; see docs/performance.md
+_ROWS = {"jax": 2**22, "torch": 2**14}  # rows of ordinary width: above, stochastic steps; see docs/performance.md
 
 
 def refusal(problem) -> str:
@@ -245,7 +247,7 @@ def maximise(
         if done >= num_steps:
             break
         eps, rounds, shrinks, stuck, finished = matched_draws(key(f"draws {stage}"), draws, dim), 0, 0, 0, False
-        last = draws >= _MANY or stage == len(plan) - 1
+        tested, last = None, draws >= _MANY or stage == len(plan) - 1
         while not finished and done < num_steps and (rounds < _ROUNDS or last):
             center, middle, unit = mu, log_sigma, np.where(free, np.exp(log_sigma), 1.0)
             objective.center(center)
@@ -274,6 +276,13 @@ def maximise(
             small = value - found.fun < _GAIN and (length == _LENGTH or found.nit < length)  # in a round of full length
             steep = np.abs(found.jac).max()
             finished, stuck = steep <= _SLOPE or (small and steep <= _STEEP), stuck + small
+            if finished and not last and blocks > 1 and draws >= max(2 * dim, _DRAWS[1]):
+                grown = np.exp(log_sigma - middle)
+                end, other = found.jac * np.append(grown, np.ones(dim)), matched_draws(key(f"test {stage}"), draws, dim)
+                _, *slopes = objective(mu, log_sigma, other, blocks)
+                fresh = np.append(unit * grown * slopes[0], slopes[1])
+                if np.abs(fresh).max() <= _SLOPE and np.abs(fresh - end).max() <= _SAME:
+                    tested = fresh.reshape(2, dim)
             if halts() or stuck > 1:  # a search that fails again, in other units
                 break
         near, complete = finished, finished and stage == len(plan) - 1
@@ -284,6 +293,8 @@ def maximise(
             return replace(ended, ended="interrupted"), None
         if last and not finished:
             break
+        if tested is not None:
+            return replace(ended, ended="converged"), tested
     if ended.ended != "converged":
         return ended, None
     _, *slopes = objective(mu, log_sigma, matched_draws(key("fresh"), ended.draws, dim), count)
@@ -327,8 +338,8 @@ def _round(of, first: tuple[float, np.ndarray], length: int, tick, halts, near: 
 
     dim, done, best = len(first[1]) // 2, 0, first[0]
     scale = np.repeat([1.0, 0.5**0.5], dim)
-    if near:  # L-BFGS begins with a step of length 1 down the gradient
-        scale *= np.linalg.norm(scale * first[1])
+    if near:  # L-BFGS begins with a step down the gradient of length 1 at most
+        scale *= max(1.0, np.linalg.norm(scale * first[1]))
 
     def function(y):
         nonlocal best
