@@ -54,6 +54,7 @@ _POINTS = 64  # point estimates, at most
 
 
 _ROWS = {"jax": 2**22, "torch": 2**14}  # rows of ordinary width: above, stochastic steps; see docs/performance.md
+_OWN = 2**20  # maximum of coordinates x chunks of rows, where rows have variables of their own
 
 
 def refusal(problem) -> str:
@@ -67,7 +68,7 @@ def refusal(problem) -> str:
     rows, own = problem.rows_of_pass, problem.local is not None
     most = min(_ROWS[problem.backend.name], _PASS // problem.dim)
     if own:  # the gradient of a chunk of rows has the variables of all rows
-        rows, most = problem.dim * len(problem.chunks["index"]), _ROWS[problem.backend.name]
+        rows, most = problem.dim * len(problem.chunks["index"]), min(_OWN, _ROWS[problem.backend.name])
     return f"it takes at most {most} rows, and this model counts {rows}" if rows > most else ""
 
 
