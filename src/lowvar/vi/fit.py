@@ -577,7 +577,7 @@ def fit(
             two passes over the data.
         optimizer: ``"lbfgs"``, at fixed draws and on all rows; ``"adam"`` or ``"sgd"``; or any
             ``optax.GradientTransformation``, such as ``optax.adamw(1e-3)``, that needs no value of the objective. If
-            not given, ``"lbfgs"`` for the mean-field guide of at most 2^20 rows in memory (2^14 of a ``TorchModel``)
+            not given, ``"lbfgs"`` for the mean-field guide of at most 2^22 rows in memory (2^14 of a ``TorchModel``)
             and 2^28 rows times latent variables, unless there is a setting that it does not take; otherwise ``"adam"``.
         step_size: step size of ``"adam"`` or ``"sgd"``, 0.01 if not given, or an optax schedule of it; an optax
             optimizer has its own.

@@ -8,7 +8,8 @@ Few draws suffice on the way, many at the end: the optimum for ``S`` draws is th
 the result if the gradient is nearly zero at these too, which is a test on draws that it has not seen. With many rows,
 the way begins on a sample of them. Draws come in pairs ``eps, -eps`` whose second moments are those of ``N(0, I)``
 exactly where there are as many pairs as coordinates, and coordinate by coordinate otherwise: the optimum for a normal
-posterior is then exact. So the second number of draws has as many pairs, where that is below the third.
+posterior is then exact. So the second number of draws has as many pairs, where that is below the third. With many
+rows, where most posteriors are nearly normal, it is the last one if as many fresh draws leave the gradient as it is.
 
 Coordinates are in units of the guide's present standard deviations, so that curvatures are near 1, and ``log sigma``
 moves by at most ``_FAR`` before these units are renewed.
@@ -31,7 +32,8 @@ from lowvar.vi.run.fit_run import Ended
 
 ITERATIONS = 500  # the default number of them
 _GROUP = 8  # draws evaluated at once
-_BLOCK = 16  # chunks of rows evaluated at once
+_BLOCK = 16  # chunks of rows in a block
+_TILE = 2**18  # rows x coordinates of a step of a block, which has whole chunks
 _DRAWS = (8, 32, 128, 512)
 _WIDEST = 1024  # coordinates, up to which the last draws have as many pairs
 _PASS, _WORK = 2**28, 2**32  # maximum of rows x coordinates, and of draws x rows x coordinates beyond the first draws
@@ -43,6 +45,7 @@ _CORRECTIONS = 20  # that L-BFGS remembers
 # relative error of a standard deviation, where coordinates are independent
 _SLOPE, _GAIN = 0.02, 0.1  # the largest of an optimum; a round that gains fewer nats is the last,
 _STEEP = 0.5  # unless its gradient is larger
+_SAME = _SLOPE / 4  # the largest change of the gradient at draws that make no difference
 _SHRINKS = 4  # times that standard deviations are divided by 10, where the ELBO is not finite at new draws
 _INFINITE = 1e30
 # the first step along a point estimate, how often it grows tenfold, and the nats that it must be worth
@@ -50,7 +53,8 @@ _STEP, _STEPS, _SEEN = 1e-3, 12, 1e-2
 _POINTS = 64  # point estimates, at most
 
 
-_ROWS = {"jax": 2**20, "torch": 2**14}  # rows of ordinary width: above, stochastic steps; see docs/performance.md
+_ROWS = {"jax": 2**22, "torch": 2**14}  # rows of ordinary width: above, stochastic steps; see docs/performance.md
+_OWN = 2**20  # maximum of coordinates x chunks of rows, where rows have variables of their own
 
 
 def refusal(problem) -> str:
@@ -64,7 +68,7 @@ def refusal(problem) -> str:
     rows, own = problem.rows_of_pass, problem.local is not None
     most = min(_ROWS[problem.backend.name], _PASS // problem.dim)
     if own:  # the gradient of a chunk of rows has the variables of all rows
-        rows, most = problem.dim * len(problem.chunks["index"]), _ROWS[problem.backend.name]
+        rows, most = problem.dim * len(problem.chunks["index"]), min(_OWN, _ROWS[problem.backend.name])
     return f"it takes at most {most} rows, and this model counts {rows}" if rows > most else ""
 
 
@@ -140,6 +144,13 @@ def _of_block(problem) -> Callable:
     return function
 
 
+def _blocks_of(values: np.ndarray, size: int, shape: tuple[int, int, int]) -> np.ndarray:
+    """``values`` in blocks of ``size``, each in steps: of ``shape (blocks, steps, rows)``, padded with zeros."""
+    blocks, steps, rows = shape
+    values = np.pad(values.ravel(), (0, blocks * size - values.size)).reshape(blocks, size)
+    return np.pad(values, ((0, 0), (0, steps * rows - size))).reshape(shape)
+
+
 class Objective:
     """The negative ELBO at fixed draws and its gradient in ``(mu, log sigma)``, NumPy in float64, nats.
 
@@ -159,19 +170,19 @@ class Objective:
             self.free[np.asarray(problem.noiseless)] = False
         chunks = problem.backend.to_numpy(problem.chunks)
         index, weight = chunks["index"], chunks["weight"]
-        if len(index) > _BLOCK:
-            order = numpy_generator(key).permutation(problem.N).astype(index.dtype)
-            index = order[index]
-        blocks = -(-len(index) // _BLOCK)
-        size = -(-len(index) // blocks)
-        added = blocks * size - len(index)
-        index = np.concatenate([index, np.zeros_like(index, shape=(added, *index.shape[1:]))])
-        weight = np.concatenate([weight, np.zeros_like(weight, shape=(added, *weight.shape[1:]))])
-        self.blocks = [
-            tuple(problem.backend.asarray(part[i * size : (i + 1) * size]) for part in (index, weight))
-            for i in range(blocks)
-        ]
-        self.shares = [float(weight[i * size : (i + 1) * size].sum(dtype=float)) for i in range(blocks)]
+        count, rows = index.shape
+        blocks = -(-count // _BLOCK)
+        size = -(-count // blocks)
+        steps = min(size, -(-size * rows * problem.dim // _TILE))
+        if blocks > 1:  # the others ascend, as rows that lie side by side are read faster
+            sample = numpy_generator(key).permutation(problem.N)[: size * rows]
+            order = np.ones(problem.N, bool)
+            order[sample] = False
+            index = np.concatenate([np.sort(sample), np.flatnonzero(order)]).astype(index.dtype)[index]
+        shape = (blocks, steps, -(-size * rows // steps))
+        index, weight = (_blocks_of(part, size * rows, shape) for part in (index, weight))
+        self.blocks = [tuple(map(problem.backend.asarray, block)) for block in zip(index, weight, strict=True)]
+        self.shares = [float(part.sum(dtype=float)) for part in weight]
         self._center: Any = None
 
     def asarray(self, values):
@@ -230,14 +241,14 @@ def maximise(
     width = 1 if problem.local is not None else dim
     plan = [(_DRAWS[0], 1)] * (count > 1 and problem.local is None)  # variables of other rows would have no density
     plan += [(draws, count) for draws in numbers if draws <= max(_DRAWS[0], _WORK // (problem.rows_of_pass * width))]
-    done, ended = 0, FixedDraws(0, 0)
+    done, near, ended, resolution = 0, False, FixedDraws(0, 0), float(np.finfo(problem.dtype).eps)
     if measure(0, {"mu": mu, "log_sigma": log_sigma}):
         return replace(ended, ended="callback"), None
     for stage, (draws, blocks) in enumerate(plan):
         if done >= num_steps:
             break
         eps, rounds, shrinks, stuck, finished = matched_draws(key(f"draws {stage}"), draws, dim), 0, 0, 0, False
-        last = draws >= _MANY or stage == len(plan) - 1
+        tested, last = None, draws >= _MANY or stage == len(plan) - 1
         while not finished and done < num_steps and (rounds < _ROUNDS or last):
             center, middle, unit = mu, log_sigma, np.where(free, np.exp(log_sigma), 1.0)
             objective.center(center)
@@ -260,15 +271,22 @@ def maximise(
             if rounds == 0 and draws >= _MANY and np.abs(slope).max() <= _SLOPE:  # at draws that it has not seen
                 return FixedDraws(draws, done, "converged"), slope.reshape(2, dim)
             length = min(_LENGTH, num_steps - done)
-            found = _round(of, (value, slope), length, tick, halts)
+            found = _round(of, (value, slope), length, tick, halts, near and rounds == 0, resolution)
             mu, log_sigma = center + unit * found.x[:dim], middle + found.x[dim:]
             done, rounds = done + int(found.nit), rounds + 1
             small = value - found.fun < _GAIN and (length == _LENGTH or found.nit < length)  # in a round of full length
             steep = np.abs(found.jac).max()
             finished, stuck = steep <= _SLOPE or (small and steep <= _STEEP), stuck + small
+            if finished and not last and blocks > 1 and draws >= max(2 * dim, _DRAWS[1]):
+                grown = np.exp(log_sigma - middle)
+                end, other = found.jac * np.append(grown, np.ones(dim)), matched_draws(key(f"test {stage}"), draws, dim)
+                _, *slopes = objective(mu, log_sigma, other, blocks)
+                fresh = np.append(unit * grown * slopes[0], slopes[1])
+                if np.abs(fresh).max() <= _SLOPE and np.abs(fresh - end).max() <= _SAME:
+                    tested = fresh.reshape(2, dim)
             if halts() or stuck > 1:  # a search that fails again, in other units
                 break
-        complete = finished and stage == len(plan) - 1
+        near, complete = finished, finished and stage == len(plan) - 1
         moved, ended = done > ended.iterations, FixedDraws(draws, done, "converged" if complete else "budget")
         if moved and measure(done, {"mu": mu, "log_sigma": log_sigma}):
             return replace(ended, ended="callback"), None
@@ -276,6 +294,8 @@ def maximise(
             return replace(ended, ended="interrupted"), None
         if last and not finished:
             break
+        if tested is not None:
+            return replace(ended, ended="converged"), tested
     if ended.ended != "converged":
         return ended, None
     _, *slopes = objective(mu, log_sigma, matched_draws(key("fresh"), ended.draws, dim), count)
@@ -305,22 +325,46 @@ def _units(objective, mu, log_sigma, eps, blocks: int, unit: np.ndarray) -> np.n
     return unit
 
 
-def _round(of, first: tuple[float, np.ndarray], length: int, tick, halts):
-    """At most ``length`` iterations of L-BFGS from zero, where ``of`` is ``first``; ``log sigma`` is within bounds."""
+class _Arrival(Exception):
+    """A point whose gradient is nearly zero, within rounding of the best value."""
+
+
+def _round(of, first: tuple[float, np.ndarray], length: int, tick, halts, near: bool, resolution: float):
+    """At most ``length`` iterations of L-BFGS from zero, where ``of`` is ``first``; ``log sigma`` is within bounds.
+
+    ``near`` an optimum, the first step is Newton's with the curvature of an independent normal posterior, in units of
+    its standard deviations: 1 by a mean and 2 by ``log sigma``. ``resolution`` is the relative one of values.
+    """
     from scipy.optimize import OptimizeResult, minimize
 
-    dim = len(first[1]) // 2
+    dim, done, best = len(first[1]) // 2, 0, first[0]
+    scale = np.repeat([1.0, 0.5**0.5], dim)
+    if near:  # L-BFGS begins with a step down the gradient of length 1 at most
+        scale *= max(1.0, np.linalg.norm(scale * first[1]))
 
-    def function(x):
-        return of(x) if x.any() else (first[0], first[1].copy())
+    def function(y):
+        nonlocal best
+        value, slope = of(scale * y) if y.any() else first
+        if y.any() and np.abs(slope).max() <= _SLOPE / 2 and value <= best + _GAIN / 10:
+            raise _Arrival(y, value, slope)
+        best = min(best, value)
+        return value, scale * slope
 
     def after(intermediate_result: OptimizeResult):
+        nonlocal done
+        done += 1
         tick(1)
         if halts():
             raise StopIteration
 
-    options = {"maxiter": length, "maxcor": _CORRECTIONS, "gtol": _SLOPE / 2, "ftol": 1e-9}
-    bounds = [(None, None)] * dim + [(-_FAR, _FAR)] * dim
-    return minimize(
-        function, np.zeros(2 * dim), jac=True, method="L-BFGS-B", bounds=bounds, callback=after, options=options
-    )
+    options = {"maxiter": length, "maxcor": _CORRECTIONS, "gtol": 0.0, "ftol": max(1e-9, 2 * resolution)}
+    bounds = [(None, None)] * dim + [(-_FAR / one, _FAR / one) for one in scale[dim:]]
+    try:
+        found = minimize(
+            function, np.zeros(2 * dim), jac=True, method="L-BFGS-B", bounds=bounds, callback=after, options=options
+        )
+    except _Arrival as arrival:
+        tick(1)
+        y, value, slope = arrival.args
+        return OptimizeResult(x=scale * y, fun=value, jac=slope, nit=done + 1)
+    return OptimizeResult(x=scale * found.x, fun=found.fun, jac=found.jac / scale, nit=found.nit)
