@@ -20,6 +20,7 @@ import numpy as np
 
 from lowvar.core.gaussian import GAUSSIAN
 from lowvar.core.intervals import mean_interval, ratio_interval
+from lowvar.core.jax import compiled
 from lowvar.core.keys import named_key
 from lowvar.vi.batches import Noise
 
@@ -154,7 +155,7 @@ def _drawer(noise, particles, dim, dtype, replicates, columns, N, rows):
         eps = jax.vmap(lambda key: draw(key, dim, dtype))(jax.random.split(for_eps, replicates * columns))
         return order.astype(jnp.int32), eps
 
-    return jax.jit(drawn)
+    return compiled(drawn, brief=True)
 
 
 def decomposer(estimators: Mapping[str, Any], *, all_rows: bool):

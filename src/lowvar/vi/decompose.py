@@ -422,16 +422,16 @@ def _times(runs, parts, memory, params) -> dict[str, np.ndarray]:
     for epoch in epochs.values():
         epoch()
 
-    def seconds(epoch, repeats):
-        start = clock()
-        for _ in range(repeats):
+    def seconds(epoch):
+        start, count, taken = clock(), 0, 0.0
+        while taken < _ROUND:
             epoch()
-        return (clock() - start) / repeats
+            count, taken = count + 1, clock() - start
+        return taken / count
 
-    repeats = {name: int(np.clip(_ROUND / max(seconds(epoch, 1), 1e-6), 1, 100)) for name, epoch in epochs.items()}
     base, rounds = "naive" if "naive" in parts else next(iter(parts)), np.zeros((0, len(parts)))
     while len(rounds) < _ROUNDS[0] or (len(rounds) < _ROUNDS[1] and _error(rounds) > _SURE):
-        one = {name: seconds(epoch, repeats[name]) for name, epoch in epochs.items()}
+        one = {name: seconds(epoch) for name, epoch in epochs.items()}
         rounds = np.vstack([rounds, [one[name] / one[base] for name in parts]])
     return dict(zip(parts, rounds.T, strict=True))
 

@@ -574,10 +574,12 @@ class Epochs:
             key: JAX key of the noise, which is drawn before.
             params: the parameters at the start.
         """
-        noise = jax.block_until_ready(compiled(sampler.plan if sampler.wide else sampler.epoch)(key))
+        drawn = compiled(sampler.plan if sampler.wide else sampler.epoch, brief=True)
+        noise = jax.block_until_ready(drawn(key))
+        states = compiled(lambda params: {name: one.init(params) for name, one in solvers.items()}, brief=True)(params)
 
-        def of(solver):
-            epoch, state = compiled(solver.epoch), compiled(solver.init)(params)
+        def of(solver, state):
+            epoch = compiled(solver.epoch)
             return lambda: jax.block_until_ready(epoch(state, noise))
 
-        return {name: of(solver) for name, solver in solvers.items()}
+        return {name: of(solver, states[name]) for name, solver in solvers.items()}
