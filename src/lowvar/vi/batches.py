@@ -242,17 +242,28 @@ def _network(key: jax.Array, N: int) -> jax.Array:
     b = -(-N // a)
     keys = jax.random.bits(key, (_ROUNDS,), jnp.uint32)
 
-    number = jnp.arange(a * b, dtype=jnp.uint32)
-    left, right = number // b, number % b
-    for k in range(0, _ROUNDS, 2):
-        left = _sum(left, _below(a, right, keys[k]), a)
-        right = _sum(right, _below(b, left, keys[k + 1]), b)
-    image = left * b + right
+    def turn(number):
+        left, right = number // b, number % b
+        for k in range(0, _ROUNDS, 2):
+            left = _sum(left, _below(a, right, keys[k]), a)
+            right = _sum(right, _below(b, left, keys[k + 1]), b)
+        return left * b + right
 
-    def walk(at):  # reads where a number goes: the network again, for the few of N .. a b - 1, takes long to compile
-        return jnp.where(at < N, at, image.at[at].get(mode="promise_in_bounds"))
+    def back(number):
+        left, right = number // b, number % b
+        for k in range(_ROUNDS - 2, -1, -2):
+            right = _sum(right, b - _below(b, left, keys[k + 1]), b)
+            left = _sum(left, a - _below(a, right, keys[k]), a)
+        return left * b + right
 
-    return jax.lax.while_loop(lambda at: jnp.any(at >= N), walk, image[:N]).astype(jnp.int32)
+    order = turn(jnp.arange(N, dtype=jnp.uint32))
+    # A walk passes through numbers of N .. a b - 1, which are few. So walks are found from the preimages of these
+    # numbers: a preimage below N is the start of a walk; another one lies on a walk, or on a cycle beyond N.
+    beyond = jnp.arange(N, a * b, dtype=jnp.uint32)
+    start = back(beyond)
+    end = jnp.where(start < N, turn(beyond), 0)
+    end = jax.lax.while_loop(lambda at: jnp.any(at >= N), lambda at: jnp.where(at < N, at, turn(at)), end)
+    return order.at[start].set(end, mode="drop").astype(jnp.int32)
 
 
 def _below(bound: int, number, key):

@@ -338,8 +338,9 @@ def _round(of, first: tuple[float, np.ndarray], length: int, tick, halts, near: 
     from scipy.optimize import OptimizeResult, minimize
 
     dim, done, best = len(first[1]) // 2, 0, first[0]
-    scale = np.repeat([1.0, 0.5**0.5], dim)
+    scale = np.ones(2 * dim)
     if near:  # L-BFGS begins with a step down the gradient of length 1 at most
+        scale[dim:] = 0.5**0.5
         scale *= max(1.0, np.linalg.norm(scale * first[1]))
 
     def function(y):
