@@ -9,9 +9,9 @@ JAX Poisson regressions beside a loop by hand: a compiled program of epochs, wit
     python benchmarks/steps.py --task mnist --times workflow/times  # the rounds by which claims about time are judged
 """
 
-import importlib
 import inspect
 import os
+import sys
 import time
 from dataclasses import replace
 from functools import partial
@@ -96,13 +96,23 @@ def experiment_of(task: str):
     return load_experiment(Path(f"workflow/experiments/{name}.yaml"), "paper")
 
 
+def softmax(x, y, classes, batch_size=None):
+    """Softmax regression in NumPyro, with coefficients of all classes."""
+    import numpyro
+    import numpyro.distributions as dist
+
+    z = numpyro.sample("z", dist.Normal(0, 1).expand([x.shape[1], classes]).to_event(2))
+    with numpyro.plate("rows", len(y), subsample_size=batch_size) as i:
+        numpyro.sample("y", dist.Categorical(logits=x[i] @ z), obs=y[i])
+
+
 def built(task: str, size: str):
     """The problem of a task, its arrays, settings and model, and whether the data are simulated."""
     import jax
 
     from lowvar.core.keys import named_key
     from lowvar_studies.datasets.load import load
-    from lowvar_studies.models.catalogue import build
+    from lowvar_studies.models.catalogue import MODELS, build
     from lowvar_studies.models.split import split
 
     found = experiment_of(task)
@@ -120,7 +130,8 @@ def built(task: str, size: str):
         settings = replace(settings, particles=100, batch_size=problem.N, step_sizes=(STILL,), schedule=None)
     else:
         settings = replace(settings, step_sizes=(STEP_SIZE,), batch_size=min(settings.batch_size, problem.N))
-    return problem, arrays, settings, importlib.import_module(f"lowvar_studies.models.{spec.model}").model, not there
+    of = softmax if spec.model == "softmax_regression" else sys.modules[MODELS.get(spec.model).__module__].model
+    return problem, arrays, settings, of, not there
 
 
 def breast_cancer(size: str) -> dict[str, np.ndarray]:
@@ -406,7 +417,7 @@ def main() -> None:
     one_core()
     rows = []
     for task in args.task or sized(
-        args.size, TASKS, TASKS, (LOGISTIC, "tennis", "blr", next(iter(LOOPS)), next(iter(POISSON)))
+        args.size, TASKS, TASKS, (LOGISTIC, "mnist", "tennis", "blr", next(iter(LOOPS)), next(iter(POISSON)))
     ):
         load = os.getloadavg()[0]
         row, cases, made = timed(task, args.size)
