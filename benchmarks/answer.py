@@ -123,6 +123,8 @@ def picture() -> None:
         left.loglog(rows, [one["value"] for one in numbers], label=method, **look)
         right.loglog(rows, [max(-one["nats"], 0.01) for one in numbers], **look)
     left.set(xlabel="rows", ylabel="CPU seconds, after compilation")
+    left.set_yticks(ticks := [0.2, 0.5, 1, 2, 5], [f"{one:g}" for one in ticks])
+    left.yaxis.set_minor_formatter("")
     right.set(xlabel="rows", ylabel="nats below the best (or 0.01)")
     right.axhline(1, color="0.7", linewidth=0.8, zorder=0)
     figure.legend(loc="outside upper center", ncols=5, frameon=False, fontsize=8)
