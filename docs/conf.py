@@ -21,7 +21,7 @@ myst_heading_anchors = 6
 # The notebooks run anew in every build; a cell that fails, as one whose assertion does, fails the build.
 nb_execution_mode = "force"
 nb_execution_raise_on_error = True
-nb_execution_timeout = 300
+nb_execution_timeout = 600
 nb_execution_show_tb = True
 nb_merge_streams = True
 nb_output_stderr = "remove"  # warnings are notes of results, which the notebooks print where they matter

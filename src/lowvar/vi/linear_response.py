@@ -45,7 +45,8 @@ _FLAT = 1e-6  # the smallest eigenvalue of a Hessian, in units of the guide, whe
 _KINKED, _PERHAPS, _SURE = 0.1, 2.5, 5
 _ROUGH = 16  # times as many draws where there are kinks, at least so many for each term of a regression, and
 _COARSE = 0.1  # the largest relative error of a standard deviation from them
-_AGAIN, _STILL = 20, 1e-3  # times that a covariance is smoothed over, and its largest relative change at the end
+_AGAIN, _STILL = 20, 1e-3  # rounds of smoothing at most, and the relative change of a width in the last one
+_NUMBERS = 3 * 2**26  # of draws x coordinates at once
 _OFF, _ERRORS = 0.25, 3  # the largest distance of a mean from its optimum, in standard deviations, by so many errors
 # draws x rows x coordinates^2, or of rows with variables of their own draws x variables^2: where it costs no more than
 # a fit, and where no more draws are taken
@@ -369,7 +370,8 @@ class Curvature:
         """Whether the curvature at so many draws takes at most this work."""
         if self.smooth:
             return draws * self.work <= work
-        return self._rough(draws) * self.work / self.problem.dim <= work
+        rough = self._rough(draws)
+        return rough * self.problem.dim <= _NUMBERS and (1 + _AGAIN) * rough * self.work / self.problem.dim <= work
 
     def _regressed(self, eps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The gradient and the Hessian, ``(n,)`` and ``(n, n)``, of a group of draws, see the module."""
@@ -394,7 +396,7 @@ class Curvature:
         """The covariance that is the inverse of the curvature smoothed over it, and relative errors of its widths."""
         k = len(self.free)
         groups = [eps[:, self.free] for eps in self.groups(self._rough(draws))]
-        weights = parts = change = np.empty(0)
+        weights = parts = change = last = np.full(k, np.inf)
         for _ in range(_AGAIN):
             factor = np.linalg.cholesky(covariance)
             parts = np.stack([_regression(noise, self._slopes(noise, factor))[1 : 1 + k].T for noise in groups])
@@ -402,13 +404,14 @@ class Curvature:
             if not np.isfinite(curvature).all() or np.linalg.eigvalsh(curvature)[0] < _FLAT:
                 return None
             weights = np.linalg.solve(curvature, factor.T)  # (k, k): a column for each coordinate
-            before, covariance = covariance, factor @ weights
-            change = np.sqrt(np.diag(covariance) / np.diag(before)) - 1
-            if np.abs(change).max() < _STILL:
+            before, covariance, last = covariance, factor @ weights, change
+            change = np.abs(np.sqrt(np.diag(covariance) / np.diag(before)) - 1)
+            if change.max() < _STILL:
                 break
         quadratic = np.einsum("nk,gnm,mk->gk", weights, parts, weights, optimize=True) / np.diag(covariance)
         error = quadratic.std(0, ddof=1) / _GROUPS**0.5 / 2
-        return (covariance + covariance.T) / 2, error + np.abs(change)
+        slow = min(change.max() / last.max(), 0.95)  # changes fall geometrically
+        return (covariance + covariance.T) / 2, error + change * slow / (1 - slow)
 
     def of_coordinates(self, draws: int, work: int = _WORK) -> Coordinates | None:
         """See ``coordinates``, for a number of draws; None where their mean curvature is not positive."""

@@ -299,14 +299,15 @@ def test_a_first_step_is_long_for_a_path_of_one_step(d, n, shift):
     np.testing.assert_allclose(covariance(state), formula.covariance, rtol=1e-9, atol=1e-10)
 
 
-def test_a_deviation_doubles_at_most():
+def test_a_deviation_along_a_long_path_doubles_at_most():
     """Else a long path in few dimensions makes a search leave the minimum in one generation."""
     solver, z = SEARCH.get("ingo_cma")(TORCH, Domain("real", 3), 8), np.random.default_rng(0).normal(size=(8, 3))
     state = solver.init(np.zeros(3), 1.0)._replace(shape_path=TORCH.asarray(np.array([6.0, 0.0, 0.0])))
     z = TORCH.asarray(z)
     after = solver.tell(state, z, solver.ask(state, z), TORCH.asarray(np.arange(8.0)))
     widths = np.linalg.svd(np.asarray(after.factor), compute_uv=False)
-    assert 1.5 < widths.max() / np.median(widths) < 2.6
+    assert 1.5 < widths.max() / np.median(widths) < 2.6  # those of other directions shrink a little
+    assert widths.max() < 2 * np.e
 
 
 def test_the_adaptive_step_stays_below_four_times_the_first():

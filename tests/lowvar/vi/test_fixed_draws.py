@@ -131,7 +131,7 @@ def rare_counts(y):
 
 
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("dim", [1, 12])
+@pytest.mark.parametrize("dim", [1, 20])
 def test_many_rows_of_a_skewed_posterior(dim, seed):
     y = np.zeros((MANY, dim), int)
     y[[5, 700, 12_000]] = 1
@@ -144,7 +144,7 @@ def test_many_rows_of_a_skewed_posterior(dim, seed):
     mean, log_sd = scipy.optimize.minimize(negative_elbo, np.zeros(2), tol=1e-12).x
     fit = quiet(rare_counts, {"y": y}, seed=seed, khat_samples=0)
     assert fit.fixed.ended == "converged"
-    assert fit.fixed.draws >= (32 if dim == 1 else 128)
+    assert fit.fixed.draws >= 128  # in few coordinates, 32 draws and as many fresh ones may agree and be wrong
     assert np.sqrt(np.mean((fit.guide_params["log_sigma"] - log_sd) ** 2)) < 0.015
     np.testing.assert_allclose(fit.guide_params["mu"], mean, atol=0.02 * np.exp(log_sd))
 

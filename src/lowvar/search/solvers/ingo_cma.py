@@ -9,9 +9,9 @@ from lowvar.search.gradients import usable
 from lowvar.search.solvers.base import SearchSolver
 from lowvar.search.solvers.gaussian import Sampling, factor_spread, spectrum
 
-# Lower bound on the eigenvalues of B, so that a deviation grows at most twofold in a step. CMA-ES multiplies by
-# I + c_1 (..), and its growth has a bound where the implicit step's has none: in few dimensions a long path made a
-# deviation 16 times as large in one generation, far from a minimum that noisy values had shown.
+# Lower bound on the eigenvalues of B, so that it at most doubles a deviation; the step size has a factor of its own.
+# CMA-ES multiplies by I + c_1 (..), and its growth has a bound where the implicit step's has none: in few dimensions a
+# long path made a deviation 16 times as large in one generation, away from a minimum that noisy values had shown.
 _LEAST = 0.25
 
 

@@ -9,7 +9,8 @@ the result if the gradient is nearly zero at these too, which is a test on draws
 the way begins on a sample of them. Draws come in pairs ``eps, -eps`` whose second moments are those of ``N(0, I)``
 exactly where there are as many pairs as coordinates, and coordinate by coordinate otherwise: the optimum for a normal
 posterior is then exact. So the second number of draws has as many pairs, where that is below the third. With many
-rows, where most posteriors are nearly normal, it is the last one if as many fresh draws leave the gradient as it is.
+rows, where most posteriors are nearly normal, it is the last one if as many fresh draws leave the gradient as it is,
+in 16 coordinates and more: in fewer, so few draws share a fourth moment below that of the normal distribution.
 
 Coordinates are in units of the guide's present standard deviations, so that curvatures are near 1, and ``log sigma``
 moves by at most ``_FAR`` before these units are renewed.
@@ -33,7 +34,7 @@ from lowvar.vi.run.fit_run import Ended
 ITERATIONS = 500  # the default number of them
 _GROUP = 8  # draws evaluated at once
 _BLOCK = 16  # chunks of rows in a block
-_TILE = 2**18  # rows x coordinates of a step of a block, which has whole chunks
+_TILE = 2**18  # rows x coordinates of a step of a block
 _DRAWS = (8, 32, 128, 512)
 _WIDEST = 1024  # coordinates, up to which the last draws have as many pairs
 _PASS, _WORK = 2**28, 2**32  # maximum of rows x coordinates, and of draws x rows x coordinates beyond the first draws
@@ -45,7 +46,7 @@ _CORRECTIONS = 20  # that L-BFGS remembers
 # relative error of a standard deviation, where coordinates are independent
 _SLOPE, _GAIN = 0.02, 0.1  # the largest of an optimum; a round that gains fewer nats is the last,
 _STEEP = 0.5  # unless its gradient is larger
-_SAME = _SLOPE / 4  # the largest change of the gradient at draws that make no difference
+_SAME = _SLOPE / 4  # the largest change of the gradient by fresh draws, from which on more draws are not needed
 _SHRINKS = 4  # times that standard deviations are divided by 10, where the ELBO is not finite at new draws
 _INFINITE = 1e30
 # the first step along a point estimate, how often it grows tenfold, and the nats that it must be worth
@@ -277,7 +278,7 @@ def maximise(
             small = value - found.fun < _GAIN and (length == _LENGTH or found.nit < length)  # in a round of full length
             steep = np.abs(found.jac).max()
             finished, stuck = steep <= _SLOPE or (small and steep <= _STEEP), stuck + small
-            if finished and not last and blocks > 1 and draws >= max(2 * dim, _DRAWS[1]):
+            if finished and not last and blocks > 1 and draws >= 2 * dim >= _DRAWS[1]:
                 grown = np.exp(log_sigma - middle)
                 end, other = found.jac * np.append(grown, np.ones(dim)), matched_draws(key(f"test {stage}"), draws, dim)
                 _, *slopes = objective(mu, log_sigma, other, blocks)
