@@ -9,7 +9,7 @@ pycma and cmaes are driven from Python, on a NumPy function of a whole generatio
 ``default``: functions under a random rotation about an optimum ~ N(0, I), start ~ U(0, 1)^d, sigma0 = 0.5: runs that
 reach the target (1e-8; with noise 0.05 for the true value at the mean), and the median of their evaluations.
 
-``restarts``: the 24 BBOB functions in five dimensions, 15 instances, 10 000 evaluations, a start uniform on [-4, 4]^5,
+``restarts``: the 24 BBOB functions in five dimensions, 10 instances, 10 000 evaluations, a start uniform on [-4, 4]^5,
 sigma0 = 2: the share of the targets 1e2 to 1e-8 that one search and restarts meet, of ``minimize`` and of pycma. Its
 restarts begin at new such starts, those of ``minimize`` around the first one.
 """
@@ -365,7 +365,7 @@ def restarts(size: str) -> list[dict]:
     """Shares of targets by group of functions, in percent."""
     import warnings
 
-    runs, budget, rows = sized(size, 15, 3, 1), sized(size, 10_000, 10_000, 300), []
+    runs, budget, rows = sized(size, 10, 3, 1), sized(size, 10_000, 10_000, 300), []
     shares = {}
     for name, way in STARTING_AGAIN.items():
         with warnings.catch_warnings():

@@ -420,7 +420,8 @@ class SearchRun:
         self.starts, self.restarts, self.population = starts, 0, {}
         self.begun = 0  # evaluations before the last search from elsewhere
         self.verdict: tuple[Status, str] | None = None  # on the best point of the searches that have ended
-        self.known: tuple[float, np.ndarray | None] = math.inf, None  # this point and its value
+        # this point's value, the point, and the difference below which another search came back to the value
+        self.known: tuple[float, np.ndarray | None, float] = math.inf, None, 0.0
         self.rested: list[float] = []  # the values at which searches ended
         self.patience = 0.0  # generations of a search before the next look at its progress
         self.confirmed, self.ends = math.inf, Counter()  # the value that searches start again from, and their ends
@@ -613,11 +614,11 @@ class SearchRun:
     @property
     def _new(self) -> bool:
         """Whether the best point is another one than that of the searches that have ended."""
-        (value, at), best_at = self.known, self.evaluator.best_at
+        (value, at, close), best_at = self.known, self.evaluator.best_at
         if at is None or best_at is None:
             return best_at is not None
         near = self.searcher.domain.kind == "real" and np.abs(best_at - at).max() <= _STEP * self.sigma0
-        return self.evaluator.best < value - (self._close if near else 0.0)
+        return self.evaluator.best < value - (close if near else 0.0)
 
     def _elsewhere(self, status: Status, message: str) -> tuple[Status, str] | None:
         """None if another search starts elsewhere; else the end, whose verdict is that on the best point of all."""
@@ -629,11 +630,14 @@ class SearchRun:
             self.rested.append(evaluator.best if new else searcher.best)
             if new:
                 assert evaluator.best_at is not None
-                self.verdict, self.known = (status, message), (evaluator.best, evaluator.best_at.copy())
-        elif new or self.verdict is None:
+                medians = self.rest.medians or [evaluator.best]
+                fall = max(medians[len(medians) // 4] - evaluator.best, 0.0)  # the first values may be far too high
+                close = DIGITS * abs(evaluator.best) + _CLOSE * fall
+                self.verdict, self.known = (status, message), (evaluator.best, evaluator.best_at.copy(), close)
+        elif new:
             self.advice.clear()
+        if self.verdict is None or (new and not rested):
             return status, message
-        assert self.verdict is not None
         wanted = starts.asked or self.target is not None
         wanted |= self.verdict[0] == "stalled" and self.first[0] > self.known[0]  # f is not constant
         if status == "budget" or not (wanted and evaluator.unseen and searcher.iteration):
@@ -652,7 +656,7 @@ class SearchRun:
         """The range of values within which a search from elsewhere counts as at rest: it will not end lower."""
         if not self.restarts or self._new or not math.isfinite(self.searcher.best):
             return 0.0
-        return max(_HIGHER_BY * (self.searcher.best - self.evaluator.best), self._close)
+        return max(_HIGHER_BY * (self.searcher.best - self.evaluator.best), self.known[2])
 
     def _stagnates(self) -> bool:
         """Whether the search is to be given up for another start, though it still moves."""
@@ -668,9 +672,7 @@ class SearchRun:
         """For the message: how many searches there were, and at how many values they ended."""
         if not self.restarts:
             return ""
-        best, (before, _) = self.evaluator.best, self.first
-        close = DIGITS * abs(best) + _CLOSE * max(before - best, 0.0)
-        values = np.sort(self.rested)
+        best, close, values = self.evaluator.best, self.known[2], np.sort(self.rested)
         digits = np.maximum(close, 2 * _HIGHER_BY * (values[1:] - best))  # of searches that were given up above
         same, different = int((values <= best + close).sum()), 1 + int((np.diff(values) > digits).sum())
         return (
