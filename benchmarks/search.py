@@ -8,6 +8,10 @@ pycma and cmaes are driven from Python, on a NumPy function of a whole generatio
 
 ``default``: functions under a random rotation about an optimum ~ N(0, I), start ~ U(0, 1)^d, sigma0 = 0.5: runs that
 reach the target (1e-8; with noise 0.05 for the true value at the mean), and the median of their evaluations.
+
+``restarts``: the 24 BBOB functions in five dimensions, 10 instances, 10 000 evaluations, a start uniform on [-4, 4]^5,
+sigma0 = 2: the share of the targets 1e2 to 1e-8 that one search and restarts meet, of ``minimize`` and of pycma. Its
+restarts begin at new such starts, those of ``minimize`` around the first one.
 """
 
 from collections.abc import Callable
@@ -316,7 +320,71 @@ def default(size: str) -> list[dict]:
     return rows
 
 
-SECTIONS = {"time": times, "calls": calls, "default": default}
+# --- restarts ---------------------------------------------------------------------------------------------------
+
+GROUPS = {
+    "separable": range(1, 6),
+    "moderate": range(6, 10),
+    "ill-conditioned": range(10, 15),
+    "multimodal": range(15, 20),
+    "weak structure": range(20, 25),
+}
+TARGETS = 10.0 ** np.arange(2.0, -8.1, -0.2)
+STARTING_AGAIN = {
+    "minimize": None, "minimize, ipop": "ipop", "minimize, bipop": "bipop",
+    "pycma": (0, False), "pycma, ipop": (9, False), "pycma, bipop": (9, True),
+}  # fmt: skip
+
+
+def met_targets(way, number: int, repetition: int, budget: int) -> float:
+    """The share of the targets that a call meets on an instance of a function."""
+    import cma
+    import jax
+
+    import lowvar
+    from lowvar_studies.functions.bbob import bbob
+
+    f, goal = bbob(dim=5, number=number, instance=1 + repetition), float(TARGETS[-1])
+    first = f.start(jax.random.key(repetition))
+    if not isinstance(way, tuple):
+        call = {"budget": budget, "target": goal, "restarts": way, "seed": repetition, "progress": False}
+        return float(np.mean(lowvar.minimize(f, first, **call).fun <= TARGETS))
+    again, bipop = way
+    values, rng, starts = [], np.random.default_rng(repetition), iter([first])
+
+    def value(x):
+        values.append(float(f.values(np.asarray(x)[None])[0]))
+        return values[-1]
+
+    options = {"maxfevals": budget, "ftarget": goal, "verbose": -9, "seed": repetition + 1}
+    cma.fmin2(value, lambda: next(starts, rng.uniform(-4, 4, 5)), f.sigma0, options, restarts=again, bipop=bipop)
+    return float(np.mean(min(values[:budget]) <= TARGETS))
+
+
+def restarts(size: str) -> list[dict]:
+    """Shares of targets by group of functions, in percent."""
+    import warnings
+
+    runs, budget, rows = sized(size, 10, 3, 1), sized(size, 10_000, 10_000, 300), []
+    shares = {}
+    for name, way in STARTING_AGAIN.items():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of pycma, on its settings
+            for group in GROUPS.values():
+                for number in list(group)[: sized(size, None, None, 1)]:
+                    found = [met_targets(way, number, r, budget) for r in range(runs)]
+                    shares[name, number] = 100 * float(np.mean(found))
+    for title, group in {**GROUPS, "all functions": range(1, 25)}.items():
+        numbers = {
+            name: {"value": float(np.mean([shares[name, one] for one in group if (name, one) in shares]))}
+            for name in STARTING_AGAIN
+        }
+        rows.append({"case": f"BBOB, d = 5: {title}", "unit": "% of the targets", "numbers": numbers})
+        print(rows[-1], flush=True)
+    return rows
+
+
+SECTIONS = {"time": times, "calls": calls, "default": default, "restarts": restarts}
 
 
 def main() -> None:

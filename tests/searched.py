@@ -41,6 +41,16 @@ def ellipsoid(x):
     return float(10.0 ** (3 * np.arange(len(x)) / (len(x) - 1)) @ x**2)
 
 
+def turned(dim):
+    return np.linalg.qr(np.random.default_rng(dim).normal(size=(dim, dim)))[0]
+
+
+def stairs(points):
+    """Steps of 0.1 on a turned ellipsoid, whose lowest plateau holds 0.3."""
+    z = (points - 0.3) @ turned(points.shape[1]) * 10 ** np.linspace(0, 1, points.shape[1])
+    return np.floor(0.5 + 10 * np.abs(z)).sum(1) / 10
+
+
 def ones_missing(x):
     return float((x != 1).sum())
 

@@ -45,8 +45,13 @@ class Rest:
         size, spread = np.abs(points).max(axis=0), np.ptp(points, axis=0)
         return bool((spread <= np.maximum(1e-14 * size, 1e-20 * self._size)).all())
 
-    def values(self, values: np.ndarray) -> bool:
-        """Whether the search has stopped moving, given a generation's finite values."""
+    def values(self, values: np.ndarray, coarse: float = 0.0) -> bool:
+        """Whether the search has stopped moving, given a generation's finite values.
+
+        Args:
+            values: ``(n,)``.
+            coarse: the range within which all values of the first condition may lie, whether or not they improve.
+        """
         if not len(values):
             return False
         low, high = float(values.min()), float(values.max())
@@ -61,8 +66,9 @@ class Rest:
             return False
         seen = np.array(self._window)
         lows, half = seen[:, 0], len(seen) // 2
-        equal = seen[:, 1].max() - lows.min() <= DIGITS * np.abs(seen).max()
-        return bool(equal and lows[half:].min() >= lows[:half].min())
+        width = seen[:, 1].max() - lows.min()
+        equal = width <= DIGITS * np.abs(seen).max() and lows[half:].min() >= lows[:half].min()
+        return bool(equal or width <= coarse)
 
     def idle(self, best: float) -> bool:
         """For a discrete search: whether half of its generations, 50 or more, have not improved ``best``; checked again

@@ -19,6 +19,7 @@ from lowvar.search.convergence import Look, Rest
 from lowvar.search.evaluator import BudgetSpent, Errors, Evaluator, from_callable
 from lowvar.search.noise import DIGITS, Noise, average, deviation, dominated, drift, error_of_mean, median
 from lowvar.search.problem import BlackBoxProblem, Kind, domain_and_start, to_host
+from lowvar.search.restarts import Restarts
 from lowvar.search.searcher import Searcher, chosen_method, default_method
 
 __all__ = ["Generation", "SearchResult", "Status", "minimize"]
@@ -33,6 +34,8 @@ _STEP = 1e-3  # a search that continues from a better point has at least this fr
 # plateau are few, so that one search may come back by chance; at a kink it hardly can.
 _AGAIN = {"kink": (1e-2, 1), "plateau": (1.0, 2)}
 _HIGHER = 2  # searches that have to end higher before the best point counts as stalled
+_HIGHER_BY = 1e-3  # of the distance of a search from elsewhere to the best value, the range of its values at rest
+_PATIENT = 100  # generations, times 1 + d^1.5 / N, before a search may be given up for another start, as in pycma
 _CLOSE = 1e-8  # of the fall of a search, see `SearchRun._close`
 _CALLS = 20  # calls of a noisy f at the mean, whose averages give the standard error
 _RISK = 0.01  # the chance that a search of a noisy f reports a target that its mean does not reach, at most
@@ -59,7 +62,8 @@ class Generation(NamedTuple):
         fun: its value, infinite before there is one.
         points: points of this generation, ``(n, dim)``.
         values: their values, ``(n,)``; NaN where ``f`` failed.
-        searcher: the search, for its ``mean``, ``sigma`` and ``condition``.
+        searcher: the search, for its ``mean``, ``sigma``, ``condition`` and ``population``.
+        restarts: restarts so far, see ``minimize``.
 
     >>> import lowvar, numpy as np
     >>> def near(generation):
@@ -76,6 +80,7 @@ class Generation(NamedTuple):
     points: np.ndarray
     values: np.ndarray
     searcher: Searcher
+    restarts: int = 0
 
 
 class Average(NamedTuple):
@@ -97,8 +102,8 @@ class SearchResult:
     Attributes:
         x: the best evaluated point, ``(dim,)``.
         fun: its value; if ``f`` is noisy, the smallest of many noisy values, which is biased low.
-        success: whether the target was reached or, without a target, the search converged. False does not mean that
-            ``x`` is bad: when the budget ends a search, its quality is unknown.
+        success: whether the target was reached or, without a target, the search that found ``x`` converged. False does
+            not mean that ``x`` is bad: when the budget ends a search, its quality is unknown.
         status: reason for the end: ``target``; ``converged``: no point that was looked at around ``x`` is better, or
             every point of a discrete domain was evaluated; ``stalled``, away from a minimum, on a plateau or at a kink;
             ``budget``, ``callback``, ``interrupted`` (Ctrl-C) or ``failed``. The exceptions of Ctrl-C, of a failing
@@ -121,6 +126,7 @@ class SearchResult:
             positions in a call; 0 if ``f`` is not noisy, or is said not to be, and NaN if unknown.
         noise: standard deviation of repeated evaluations of a point; 0 if they agree or with ``noisy=False``, NaN if no
             point was evaluated twice.
+        restarts: searches after the first one, from other starts. ``status`` is then that of the best of them.
 
     >>> import lowvar, numpy as np
     >>> result = lowvar.minimize(lambda x: (x**2).sum(), np.ones(5), 0.5, budget=5000)
@@ -147,6 +153,7 @@ class SearchResult:
     mean_fun: float = np.nan
     mean_fun_se: float = np.nan
     noise: float = np.nan
+    restarts: int = 0
 
     def __repr__(self) -> str:
         x, mean = (np.array2string(one, precision=6, threshold=8, edgeitems=3) for one in (self.x, self.mean))
@@ -191,13 +198,15 @@ def minimize(
     bounds: Any = None,
     noisy: bool | None = None,
     integers: Any = None,
+    restarts: str | None = "auto",
     **options: Any,
 ) -> SearchResult:
     """The minimum of a function that returns values only.
 
     The search draws, evaluates and learns from one generation of points after another. It ends when it reaches the
     target, stops moving, cannot pay for another generation, cannot continue, or when the callback ends it. If budget
-    remains, the mean is then evaluated.
+    remains, the mean is then evaluated. Where a target is not reached, or with ``restarts``, searches follow from other
+    starts until the budget is spent, and the best of all is the result.
 
     When a search stops moving, it looks at points around the best one: at distances down from ``sigma0``, and down the
     slope of ``f`` as opposite points at three distances show it (``6 dim`` and some 30 evaluations). From a better
@@ -254,6 +263,14 @@ def minimize(
             all. ``f`` is called with whole numbers there, still floating. A margin keeps every one of lowvar's own
             searches moving between neighbouring numbers; peers are refused. Made for ordered numbers: use ``domain``
             for unordered choices.
+        restarts: ``"ipop"`` starts another search where one has ended, with twice the population, until the target is
+            reached or the budget is spent; ``"bipop"``, for real domains, lets searches with small populations and a
+            ``sigma0`` down to a hundredth take turns with these. Starts are uniform between bounds up to ``100 sigma0``
+            apart, and normal around ``x0`` with ``sigma0`` in other coordinates; discrete searches start at ``x0``. A
+            search then also ends where it makes hardly any progress, or comes to rest above the best value. None makes
+            one search. ``"auto"`` is ``"ipop"`` where the search stalls, unless no value differed, and where it ends
+            short of a ``target``; else it is None. A noisy ``f`` has no restarts: noise hides whether a search has
+            ended.
         **options: options of the method.
 
     Returns:
@@ -269,7 +286,8 @@ def minimize(
 
     References:
         Lyu and Tsang, "Black-box optimizer with stochastic implicit natural gradient", 2021; Hansen, "The CMA
-        evolution strategy: a tutorial", arXiv:1604.00772; Hamano et al., "CMA-ES with margin", GECCO 2022.
+        evolution strategy: a tutorial", arXiv:1604.00772; Auger and Hansen, "A restart CMA evolution strategy with
+        increasing population size", CEC 2005; Hamano et al., "CMA-ES with margin", GECCO 2022.
 
     >>> def rosenbrock(x):
     ...     return (100 * (x[1:] - x[:-1] ** 2) ** 2 + (1 - x[:-1]) ** 2).sum()
@@ -283,10 +301,10 @@ def minimize(
         raise UserError(f"noisy {noisy!r}: it must be True, False, or None to detect it")
     if isinstance(f, BlackBoxProblem):
         x0, sigma0, domain, dim, choices = _of_problem(f, x0, sigma0, domain, batched, workers, seed)
-    space, _ = domain_and_start(domain, x0, dim, choices)
+    space, start = domain_and_start(domain, x0, dim, choices)
     chosen = chosen_method(method, space, options, call=minimize, instead=_INSTEAD)
 
-    def make(method, x0=x0, sigma0=sigma0, count=0):
+    def make(method, x0=x0, sigma0=sigma0, count=0, population=population):
         own = int(np.random.SeedSequence([whole("seed", seed, 0), count]).generate_state(1)[0]) if count else seed
         return Searcher(
             x0, sigma0, method, seed=own, domain=domain, dim=dim, choices=choices, population=population,
@@ -297,9 +315,16 @@ def minimize(
     searcher, steady = make(chosen), default_method(space, noisy=True)
     steady = steady if method == "auto" and steady != chosen else None
     evaluator = Evaluator(problem, _budget(budget, searcher), errors)
-    return SearchRun(searcher, make, chosen, steady, evaluator, _target(target), callback, noisy, batched).to_the_end(
-        progress
-    )
+    again = None
+    if restarts is not None:
+        again = Restarts(restarts, searcher, start, sigma0, whole("seed", seed, 0))  # type: ignore[arg-type]
+        if again.asked and noisy:
+            raise UserError(
+                f"restarts {restarts!r} with noisy=True: noise hides whether a search has ended; leave restarts out, "
+                "and give a larger population="
+            )
+    run = SearchRun(searcher, make, chosen, steady, evaluator, _target(target), callback, noisy, batched, again)
+    return run.to_the_end(progress)
 
 
 def _of_problem(problem, x0, sigma0, domain, batched, workers, seed):
@@ -355,7 +380,8 @@ class SearchRun:
 
     Args:
         searcher: asks for points.
-        again: ``(method, x0, sigma0, count) -> Searcher``, to continue from another start for the ``count``-th time.
+        again: ``(method, x0, sigma0, count, population) -> Searcher``, the ``count``-th one after ``searcher``;
+            the last may be left out.
         method: of ``searcher``.
         steady: the method to continue with where noise overwhelms ``searcher``; or None.
         evaluator: of the function, with its budget.
@@ -363,12 +389,13 @@ class SearchRun:
         callback: or None.
         noisy: whether ``f`` is noisy; None to detect it.
         batched: whether the noise of a value may depend on the position of its point in a call.
+        starts: of searches from elsewhere, after one that has ended; or None.
     """
 
     def __init__(
         self,
         searcher: Searcher,
-        again: Callable[[Any, Any, float, int], Searcher],
+        again: Callable[..., Searcher],
         method: Any,
         steady: Any,
         evaluator: Evaluator,
@@ -376,6 +403,7 @@ class SearchRun:
         callback: Callable[[Generation], Any] | None,
         noisy: bool | None,
         batched: bool = False,
+        starts: Restarts | None = None,
     ):
         self.searcher, self.again, self.evaluator = searcher, again, evaluator
         self.method, self.steady = method, steady
@@ -388,7 +416,14 @@ class SearchRun:
         self.noise, self.rest = Noise(noisy, steady is not None), Rest(self.searcher)
         self.sigma0 = self.searcher.sigma
         self.dead, self.diverged, self.rests = 0, False, False
-        self.width, self.restarts = 0.0, 0  # of searches that continued from the best point
+        self.width, self.searches = 0.0, 0  # of searches that continued from the best point
+        self.starts, self.restarts, self.population = starts, 0, {}
+        self.begun = 0  # evaluations before the last search from elsewhere
+        self.verdict: tuple[Status, str] | None = None  # on the best point of the searches that have ended
+        # this point's value, the point, and the difference below which another search came back to the value
+        self.known: tuple[float, np.ndarray | None, float] = math.inf, None, 0.0
+        self.rested: list[float] = []  # the values at which searches ended
+        self.patience = 0.0  # generations of a search before the next look at its progress
         self.confirmed, self.ends = math.inf, Counter()  # the value that searches start again from, and their ends
         self.lowest = self.searcher
         self.rounding = math.inf  # the smallest spread of values of a search at rest: those of one that came back move
@@ -416,6 +451,7 @@ class SearchRun:
             try:
                 while ended is None:
                     ended = self._generation()
+                    ended = ended and self._elsewhere(*ended)
                     bar.set_postfix_str(f"best {self.evaluator.best:.4g}", refresh=False)
                     bar.update(self.evaluator.evaluations - bar.n)
             except BaseException as error:  # Ctrl-C, or of f or the callback
@@ -479,7 +515,7 @@ class SearchRun:
         self.dead = 0 if len(finite) else self.dead + 1
         if self.iteration == 1 and len(finite) > 1:
             self.first = average(finite), deviation(finite, 1) / math.sqrt(len(finite))
-        rests = self.rest.values(finite)
+        rests = self.rest.values(finite, self._coarse)
         reached, stopped = self._at_target(), self._call_back(points, values)
         self.middle = median(finite) if len(finite) else np.nan
         if self.iteration in self.stops:
@@ -494,9 +530,11 @@ class SearchRun:
             return self._at_rest("the search came back to its value")
         if rests:
             return self._at_rest("the values of many generations do not differ")
-        if self.discrete and self.rest.idle(evaluator.best):
+        if self._stagnates():
+            return "stalled", "the last quarter of the generations made hardly any progress"
+        if self.discrete and self.rest.idle(searcher.best if self.restarts else evaluator.best):
             ended = self._at_rest("half of the generations have not improved the best value")
-            if ended and ended[0] == "converged":
+            if ended and (ended[0] == "converged" or self.verdict):
                 return ended
             self.advice.clear()
             self.rests = False
@@ -569,9 +607,78 @@ class SearchRun:
 
     def _continue(self, method: Any, x0: np.ndarray, sigma0: float) -> None:
         """Continues with a new search from ``x0``."""
-        self.restarts += 1
-        self.method, self.searcher = method, self.again(method, x0, sigma0, self.restarts)
+        self.searches += 1
+        self.method, self.searcher = method, self.again(method, x0, sigma0, self.searches, **self.population)
         self.rest, self.back_to = Rest(self.searcher), math.inf
+
+    @property
+    def _new(self) -> bool:
+        """Whether the best point is another one than that of the searches that have ended."""
+        (value, at, close), best_at = self.known, self.evaluator.best_at
+        if at is None or best_at is None:
+            return best_at is not None
+        near = self.searcher.domain.kind == "real" and np.abs(best_at - at).max() <= _STEP * self.sigma0
+        return self.evaluator.best < value - (close if near else 0.0)
+
+    def _elsewhere(self, status: Status, message: str) -> tuple[Status, str] | None:
+        """None if another search starts elsewhere; else the end, whose verdict is that on the best point of all."""
+        evaluator, starts, searcher, new = self.evaluator, self.starts, self.searcher, self._new
+        rested = status in ("converged", "stalled")
+        if starts is None or self.noise.known or not (rested or status in ("budget", "failed")):
+            return status, message
+        if rested:
+            self.rested.append(evaluator.best if new else searcher.best)
+            if new:
+                assert evaluator.best_at is not None
+                medians = self.rest.medians or [evaluator.best]
+                fall = max(medians[len(medians) // 4] - evaluator.best, 0.0)  # the first values may be far too high
+                close = DIGITS * abs(evaluator.best) + _CLOSE * fall
+                self.verdict, self.known = (status, message), (evaluator.best, evaluator.best_at.copy(), close)
+        elif new:
+            self.advice.clear()
+        if self.verdict is None or (new and not rested):
+            return status, message
+        wanted = starts.asked or self.target is not None
+        wanted |= self.verdict[0] == "stalled" and self.first[0] > self.known[0]  # f is not constant
+        if status == "budget" or not (wanted and evaluator.unseen and searcher.iteration):
+            return self.verdict
+        x0, sigma0, population = starts.next(evaluator.evaluations - self.begun)
+        self.begun, self.population = evaluator.evaluations, {"population": population}
+        self.lowest = min(self.lowest, searcher, key=lambda searcher: searcher.best)
+        self._continue(self.method, x0, sigma0)
+        self.restarts, self.size = self.restarts + 1, len(self.searcher.ask())
+        self.width, self.dead, self.diverged, self.rests, self.patience = 0.0, 0, False, False, 0.0
+        self.confirmed, self.ends = math.inf, Counter()
+        return None
+
+    @property
+    def _coarse(self) -> float:
+        """The range of values within which a search from elsewhere counts as at rest: it will not end lower."""
+        if not self.restarts or self._new or not math.isfinite(self.searcher.best):
+            return 0.0
+        return max(_HIGHER_BY * (self.searcher.best - self.evaluator.best), self.known[2])
+
+    def _stagnates(self) -> bool:
+        """Whether the search is to be given up for another start, though it still moves."""
+        starts, dim, generations = self.starts, self.searcher.domain.dim, self.searcher.iteration
+        if starts is None or not (starts.asked or self.target is not None):
+            return False
+        if generations < self.patience:
+            return False
+        self.patience = 1.1 * generations
+        return generations >= _PATIENT * (1 + dim**1.5 / self.size) and self.rest.stuck()
+
+    def _of_all(self) -> str:
+        """For the message: how many searches there were, and at how many values they ended."""
+        if not self.restarts:
+            return ""
+        best, close, values = self.evaluator.best, self.known[2], np.sort(self.rested)
+        digits = np.maximum(close, 2 * _HIGHER_BY * (values[1:] - best))  # of searches that were given up above
+        same, different = int((values <= best + close).sum()), 1 + int((np.diff(values) > digits).sum())
+        return (
+            f"; the best of {self.restarts + 1} searches from different starts: {len(values)} came to rest, "
+            f"at {different} value{'s' * (different > 1)}, {same} of them at this one"
+        )
 
     @property
     def _close(self) -> float:
@@ -591,6 +698,9 @@ class SearchRun:
                 return "stalled", f"{why}, but f has another value when the best point is evaluated again"
             if not evaluator.unseen:
                 return "converged", f"converged to the minimum: {why}"
+            if self.verdict and not self._new:
+                return self.verdict
+            self.advice.clear()
             return self._settled(why)
         except BudgetSpent:
             self.rests = True
@@ -638,8 +748,9 @@ class SearchRun:
         searcher, evaluator = self.searcher, self.evaluator
         best_at = None if evaluator.best_at is None else evaluator.best_at.copy()
         report = Generation(
-            self.iteration, evaluator.evaluations, best_at, evaluator.best, points, values.copy(), searcher
-        )
+            self.iteration, evaluator.evaluations, best_at, evaluator.best, points, values.copy(), searcher,
+            self.restarts,
+        )  # fmt: skip
         try:
             stop = self.callback(report)
         except StopIteration:
@@ -683,8 +794,11 @@ class SearchRun:
         success = status == "target" or (status == "converged" and self.target is None)
         if status == "budget" and not self.noise.known and not self.rests:
             message += self._progress()
+        message += self._of_all()
         if self.noise.known and self.noise.sd > 0:
             message += "; f is noisy: fun is the smallest of many noisy values and biased low"
+            if self.starts is not None and self.starts.asked:
+                self.advice.append("no restarts since f was seen to be noisy: noise hides whether a search has ended")
             value, error, _ = self.at_mean
             before, spread = self.first
             tails = self.tails or self.noise.tails()
@@ -708,7 +822,7 @@ class SearchRun:
         return SearchResult(
             evaluator.best_at, evaluator.best, success, status, message, evaluator.evaluations, self.iteration,
             searcher.mean, sigma, condition, evaluator.failures, tuple(self.advice), searcher.method,
-            pd.DataFrame(self.rows, columns=columns), *self.at_mean[:2], self.noise.sd,
+            pd.DataFrame(self.rows, columns=columns), *self.at_mean[:2], self.noise.sd, self.restarts,
         )  # fmt: skip
 
     def _judge(self, target: float, status: Status, message: str) -> tuple[Status, str]:

@@ -160,6 +160,12 @@ class Searcher:
         return self._box is not None and bool(np.isfinite(self._box.inner).all())
 
     @property
+    def limits(self) -> tuple[np.ndarray, np.ndarray]:
+        """The bounds of all coordinates, infinite where there is none, ``(dim,)`` each."""
+        none = np.full(self.domain.dim, np.inf)
+        return (-none, none) if self._box is None else self._box.inner
+
+    @property
     def spent(self) -> bool:
         """Whether the search's deviations have shrunk to rounding, so that its whole numbers stay where they are."""
         return self._margin is not None and self._margin.spent

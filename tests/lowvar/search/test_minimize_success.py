@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from searched import Counted, quiet, sphere
+from searched import Counted, quiet, sphere, stairs, turned
 
 import lowvar
 from lowvar.search.convergence import Look
@@ -12,10 +12,6 @@ from lowvar.search.problem import Domain
 
 def batched(f, x0, sigma0, budget, **options):
     return quiet(f, x0, sigma0, budget=budget, batched=True, **options)
-
-
-def turned(dim):
-    return np.linalg.qr(np.random.default_rng(dim).normal(size=(dim, dim)))[0]
 
 
 def looked(f, at):
@@ -107,12 +103,6 @@ def test_a_look_along_the_ridge_finds_it_lower():
     assert look.better
     assert evaluator.best < 1e-3
     assert look.count == evaluator.evaluations - 1
-
-
-def stairs(points):
-    """Steps of 0.1 on a turned ellipsoid, whose lowest plateau holds 0.3."""
-    z = (points - 0.3) @ turned(points.shape[1]) * 10 ** np.linspace(0, 1, points.shape[1])
-    return np.floor(0.5 + 10 * np.abs(z)).sum(1) / 10
 
 
 def test_the_last_digits_of_f_are_no_plateau():
