@@ -70,6 +70,9 @@ PROVENANCE = File(
     python | string | | version
     command | list of string | | the command line
     device | string | | the backend's name of the device
+    code.{module} | string | | hash of the code of each module of lowvar that the result can depend on, without comments
+    + and docstrings
+    cpu_seconds | float | seconds | of CPU, from the start of the process that ended the job
     """),
 )  # fmt: skip
 
