@@ -78,6 +78,7 @@ def add(commands, lists) -> None:
     sub.add_argument("--folder", default=_PAGES, help="of the pages (default: %(default)s)")
     sub.add_argument("--check", action="store_true", help="judge all claims again from the kept rows, and compare")
     sub.add_argument("--draw", metavar="FOLDER", help="draw all figures again from the kept rows")
+    sub.add_argument("--fill", metavar="FILE.md", nargs="+", default=[], help="fill in the numbers that it names")
 
     sub = new("remake", _remake, "make a kept page, or one of its claims or figures, again from nothing, and compare")
     sub.add_argument("page", metavar="PAGE", help="its name, such as vvcv_step")
@@ -240,7 +241,11 @@ def _keep(args):
 
 
 def _kept(args):
+    from pathlib import Path
+
+    from lowvar.core.files import write_text
     from lowvar_studies.reports import kept
+    from lowvar_studies.reports.front import filled
 
     pages = [kept.Page.of(args.folder, name) for name in args.pages or kept.names(args.folder)]
     if not pages:
@@ -248,14 +253,19 @@ def _kept(args):
     wrong = 0
     for page in pages:
         if args.draw:
-            print(*page.draw(args.draw), sep="\n")
+            print(f"{page.name}: {len(page.draw(args.draw)) // 3} figures drawn in {args.draw}")
         if args.check:
             found = page.check()
             wrong += bool(found)
             same = "not all the same" if found else "the same"
             print(f"{page.name}: {len(page.verdicts)} verdicts and intervals computed again: {same}")
             print(*(f"  {text}" for text in found), sep="\n", end="\n" if found else "")
-    if not args.draw and not args.check:
+    for path in map(Path, args.fill):
+        text = path.read_text(encoding="utf-8")
+        if (now := filled(text, {page.name: page for page in pages})) != text:
+            write_text(path, now)
+            print(path)
+    if not (args.draw or args.check or args.fill):
         print(kept.listed(pages))
     if wrong:
         sys.exit(1)

@@ -53,7 +53,7 @@ def keep(study: Study, folder: str | Path, *, draft: bool = False) -> list[Path]
         *_tables(study),
         "## Figures",
         *(f"![{kind}]({name}-{kind}.png)" for kind in pictures),
-        *(["## Wall time", "Minutes of each job, including compilation.", _markdown(_minutes(runs))] if runs else []),
+        *(["## Wall time", "Minutes of each job, including compilation.", markdown(_minutes(runs))] if runs else []),
     ]
     for kind, content in pictures.items():
         write_bytes(folder / f"{name}-{kind}.png", content)
@@ -128,7 +128,7 @@ def _tables(study):
     if study.family.summary is None:
         return []
     made = study.family.summary(Gathered(study, study.family.tables, made=False))
-    return [f"## {made[0]}", _markdown(made[1])] if made else []
+    return [f"## {made[0]}", markdown(made[1])] if made else []
 
 
 def summary(claims):
@@ -145,9 +145,7 @@ def claims_table(claims) -> str:
     table["interval"] = [interval(*one) if one[1] == one[1] else "" for one in ends]
     table["published"] = [f"{value:.4g}" if value == value else "" for value in table["published"]]
     table["ours"] = [f"{value:.4g}" if value == value else "" for value in table["ours"]]
-    return _markdown(
-        table[["id", "verdict", "statement", "source", "published", "ours", "interval", "note"]].fillna("")
-    )
+    return markdown(table[["id", "verdict", "statement", "source", "published", "ours", "interval", "note"]].fillna(""))
 
 
 def interval(value, low, high):
@@ -174,7 +172,7 @@ def _minutes(runs):
     return table.map(lambda value: f"{value:.1f}" if isinstance(value, float) else value).replace("nan", "")
 
 
-def _markdown(table):
+def markdown(table) -> str:
     """A table in Markdown."""
     lines = [table.columns, ["---"] * table.shape[1], *table.itertuples(index=False)]
     return "\n".join("| " + " | ".join(str(cell).replace("|", "\\|") for cell in line) + " |" for line in lines)
