@@ -30,7 +30,7 @@ ESTIMATORS := $(addprefix tests/lowvar/integrals/, test_auto.py test_bfgs.py tes
 	$(addprefix tests/lowvar_studies/integrators/, test_functions_of_all_tasks.py test_paper_integrators.py test_task_relation.py)
 
 .DEFAULT_GOAL := report
-.PHONY: report results install hashes test test-long test-cpus kernels test-mutants test-slurm test-slurm-long faults lint types workflow smoke wheel doctests unit docs pull check checkout push clean distclean help
+.PHONY: report results install hashes test test-long test-cpus kernels test-mutants test-slurm test-slurm-long faults lint types workflow smoke wheel doctests unit docs pull check check-claims stale checkout push clean distclean help
 
 report: results  ## run what params.yaml selects, write report.html and print its findings (the default)
 	@$(REPORT) 2>> $(LOG) || { tail -20 $(LOG); echo "no report; full output: $(LOG)"; exit 1; }
@@ -121,6 +121,12 @@ pull: install  ## results from the DVC remote, as dvc.lock records them, and rep
 
 check: install  ## whether tables, figures and verdicts are as lowvar made them
 	@python .ci/artifacts.py check
+
+check-claims: install  ## judge all claims of docs/reproduction again from the rows in git, and draw their figures in build/kept
+	@lowvar kept --check --draw build/kept
+
+stale: install  ## which pages of docs/reproduction used code that has changed since, and how many CPU minutes they took
+	@lowvar kept
 
 checkout: install  ## results of another dvc.lock (after git checkout), from DVC's cache
 	dvc checkout

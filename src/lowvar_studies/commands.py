@@ -12,6 +12,9 @@ from lowvar.errors import UserError, positive, require, whole
 _NEEDED = "pydantic", "yaml", "pyarrow", "requests", "sklearn"  # of the extra `workflow`; the rest is named where used
 
 
+_PAGES = "docs/reproduction"
+
+
 def add(commands, lists) -> None:
     """Adds the commands to argparse's ``commands``, and the collections that ``lowvar list`` shows to ``lists``."""
 
@@ -67,7 +70,24 @@ def add(commands, lists) -> None:
     sub = new("keep", _keep, "write an experiment's claims, figures and wall times to a page")
     _experiment_options(sub)
     _result_options(sub)
-    sub.add_argument("--out", default="docs/reproduction", help="folder (default: %(default)s)")
+    sub.add_argument("--out", default=_PAGES, help="folder (default: %(default)s)")
+    sub.add_argument("--draft", action="store_true", help="also from several commits, or from a checkout with changes")
+
+    sub = new("kept", _kept, "list kept pages: verdicts, commit, CPU minutes, and whether code has changed since")
+    sub.add_argument("pages", nargs="*", metavar="PAGE", help="default: all with rows")
+    sub.add_argument("--folder", default=_PAGES, help="of the pages (default: %(default)s)")
+    sub.add_argument("--check", action="store_true", help="judge all claims again from the kept rows, and compare")
+    sub.add_argument("--draw", metavar="FOLDER", help="draw all figures again from the kept rows")
+    sub.add_argument("--fill", metavar="FILE.md", nargs="+", default=[], help="fill in the numbers that it names")
+
+    sub = new("remake", _remake, "make a kept page, or one of its claims or figures, again from nothing, and compare")
+    sub.add_argument("page", metavar="PAGE", help="its name, such as vvcv_step")
+    sub.add_argument("--claim", metavar="ID")
+    sub.add_argument("--figure", metavar="KIND")
+    sub.add_argument("--folder", default=_PAGES, help="of the pages (default: %(default)s)")
+    sub.add_argument("--out", default="build/remade", help="folder of pictures (default: %(default)s)")
+    sub.add_argument("--workers", type=int, default=1, help="number of processes at a time (default: %(default)s)")
+    _result_options(sub)
 
     sub = new("new-study", _new_study, "write an experiment file of your own, with a comment for each key")
     sub.add_argument("experiment", metavar="EXPERIMENT.yaml", help="the file to write; its name is the study's")
@@ -216,8 +236,51 @@ def _claims(args):
 def _keep(args):
     from lowvar_studies.reports.keep import keep
 
-    for path in keep(_study(args, args.results, args.data), args.out):
+    for path in keep(_study(args, args.results, args.data), args.out, draft=args.draft):
         print(path)
+
+
+def _kept(args):
+    from pathlib import Path
+
+    from lowvar.core.files import write_text
+    from lowvar_studies.reports import kept
+    from lowvar_studies.reports.front import filled
+
+    pages = [kept.Page.of(args.folder, name) for name in args.pages or kept.names(args.folder)]
+    if not pages:
+        raise UserError(f"{args.folder}: it has no pages with rows")
+    wrong = 0
+    for page in pages:
+        if args.draw:
+            print(f"{page.name}: {len(page.draw(args.draw)) // 3} figures drawn in {args.draw}")
+        if args.check:
+            found = page.check()
+            wrong += bool(found)
+            same = "not all the same" if found else "the same"
+            print(f"{page.name}: {len(page.verdicts)} verdicts and intervals computed again: {same}")
+            print(*(f"  {text}" for text in found), sep="\n", end="\n" if found else "")
+    for path in map(Path, args.fill):
+        text = path.read_text(encoding="utf-8")
+        if (now := filled(text, {page.name: page for page in pages})) != text:
+            write_text(path, now)
+            print(path)
+    if not (args.draw or args.check or args.fill):
+        print(kept.listed(pages))
+    if wrong:
+        sys.exit(1)
+
+
+def _remake(args):
+    from lowvar_studies.reports.kept import Page
+    from lowvar_studies.reports.remake import remake
+
+    workers = whole("--workers", args.workers, 1)
+    made = remake(Page.of(args.folder, args.page), args.claim, args.figure, out=args.out, results=args.results,
+                  data=args.data, workers=workers)  # fmt: skip
+    print(*made.lines, sep="\n")
+    if not made.agree:
+        sys.exit(1)
 
 
 def _new_study(args):

@@ -323,7 +323,7 @@ def test_a_search_walked_by_hand(folder):
     results = "results/quick/search"
     for words in (["run", path, "--problem", "e", "--method", "fast_ingo", "--out", f"{results}/runs/e/fast_ingo-jax"],
                   ["table", path], ["table", path, "--seconds"], ["figure", "effort", path], ["figure", "seconds", path],
-                  ["claims", path], ["keep", path, "--out", "kept"]):  # fmt: skip
+                  ["claims", path], ["keep", path, "--draft", "--out", "kept"]):  # fmt: skip
         done = lowvar(folder, *words)
         assert done.returncode == 0, done.stderr
         assert "Warning" not in done.stderr
@@ -335,6 +335,6 @@ def test_a_search_walked_by_hand(folder):
     assert "Read *this* first." in kept
     assert all((folder / f"kept/search-{kind}.png").stat().st_size > 10_000 for kind in ("effort", "seconds"))
     (folder / results / "runs/e/fast_ingo-jax/provenance.json").write_text("{")
-    done = lowvar(folder, "keep", path, "--out", "kept")
+    done = lowvar(folder, "keep", path, "--draft", "--out", "kept")
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "provenance.json" in done.stderr

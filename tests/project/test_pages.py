@@ -18,6 +18,10 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import common
 import performance
 
+from lowvar_studies.reports import kept
+from lowvar_studies.reports.front import filled
+from lowvar_studies.reports.keep import claims_table
+
 REPOSITORY = Path(__file__).parents[2]
 README = (REPOSITORY / "README.md").read_text()
 FENCED = re.compile(r"^```.*?^```", re.M | re.S)
@@ -214,6 +218,23 @@ def test_a_kept_page_has_the_remarks_of_its_experiment(page):
     found = re.search(r"^Made [^\n]*\n\n(.*?)^## ", page.read_text(), flags=re.DOTALL | re.MULTILINE)
     assert found
     assert found[1].strip() == declared.strip()
+
+
+@pytest.mark.parametrize("name", kept.names(REPOSITORY / "docs/reproduction"))
+def test_the_rows_in_git_give_the_verdicts_of_a_kept_page(name, monkeypatch):
+    monkeypatch.chdir(REPOSITORY)
+    page = kept.Page.of("docs/reproduction", name)
+    assert page.check() == []
+    text = (REPOSITORY / f"docs/reproduction/{name}.md").read_text()
+    assert page.about["commit"] in text
+    assert not len(page.verdicts) or claims_table(page.verdicts) in text
+
+
+def test_numbers_in_pages_are_those_of_kept_pages(monkeypatch):
+    monkeypatch.chdir(REPOSITORY)
+    pages = {name: kept.Page.of("docs/reproduction", name) for name in kept.names("docs/reproduction")}
+    for path in sorted((REPOSITORY / "docs/reproduction").glob("*.md")):
+        assert filled(path.read_text(), pages) == path.read_text(), f"lowvar kept --fill {path}"
 
 
 def test_every_kept_page_is_on_the_page_of_its_paper():

@@ -246,7 +246,7 @@ def write_provenance(path: str | Path, mark: Mapping[str, Any], spec: Mapping[st
     import sys
 
     record = {
-        "commit": _commit(),
+        "commit": commit(),
         "stamp": mark,
         "spec": spec,
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -259,8 +259,8 @@ def write_provenance(path: str | Path, mark: Mapping[str, Any], spec: Mapping[st
     write_text(path, json.dumps(record, indent=2, sort_keys=True) + "\n")
 
 
-def _commit():
-    """The commit of the checkout that this code runs from, if any."""
+def commit() -> str | None:
+    """The commit of the checkout that this code runs from, with ``-dirty`` if files are edited; None outside one."""
     import subprocess
 
     source = Path(__file__).parents[3]

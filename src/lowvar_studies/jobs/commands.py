@@ -4,6 +4,7 @@ import contextlib
 import json
 import math
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 from lowvar.core import artifact, loop
 from lowvar.core.files import all_or_none, folder_lock, sha256, write_text
 from lowvar.errors import UserError, check_known
+from lowvar_studies.jobs import code
 from lowvar_studies.jobs.common_files import CLAIMS
 from lowvar_studies.jobs.study import Job, Study
 from lowvar_studies.reports.gathered import Gathered
@@ -93,7 +95,9 @@ def _leave(job, out, mark, files) -> Path:
         for name, content in files.items():
             if name == "provenance.json":
                 about = content.model_dump(mode="json")
-                artifact.write_provenance(out / name, mark, about, device=_device(job.names.get("backend", "jax")))
+                device, used = _device(job.names.get("backend", "jax")), code.loaded(job.study.family.name)
+                spent = round(time.process_time(), 3)
+                artifact.write_provenance(out / name, mark, about, device=device, code=used, cpu_seconds=spent)
             else:
                 write = artifact.write_arrays if name.endswith(".npz") else artifact.write_table
                 write(out / name, content, mark | {"place": job.place(name)})

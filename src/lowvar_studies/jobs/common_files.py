@@ -70,6 +70,9 @@ PROVENANCE = File(
     python | string | | version
     command | list of string | | the command line
     device | string | | the backend's name of the device
+    code.{module} | string | | hash of the code of each module of lowvar that the result can depend on, without comments
+    + and docstrings
+    cpu_seconds | float | seconds | of CPU, from the start of the process that ended the job
     """),
 )  # fmt: skip
 
@@ -105,6 +108,8 @@ CLAIMS = File(
     low | float64 | the claim's | lower end of its 95 % interval
     high | float64 | the claim's | upper end
     verdict | string | | `holds`, `fails` or `undecided`; `not made` if other scales alone make the rows that it needs
+    cause | string | | why it fails, if its file says so: `paper` for the statement itself, `setting` for ours (CPU,
+    + subset, implementation)
     note | string | | the claim's note, and what was compared: pairs, iterations, budgets, sizes
     """),
 )  # fmt: skip

@@ -5,7 +5,7 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from functools import partial
 from pathlib import Path
@@ -30,9 +30,20 @@ def make(study: Study, *, workers: int = 1, options: tuple[str, ...] = ()) -> tu
     Raises:
         UserError: a command ended with a user's mistake, or was killed. The others are stopped; a later call resumes.
     """
-    ran, stages, live = 0, [*_data(study), *_jobs(study, options), *_steps(study)], set()
-    total = sum(map(len, stages))
-    with progress_bar(total, study.name, "job") as tick, _ended_with(live), ThreadPoolExecutor(workers) as pool:
+    return complete([*data(study), *_jobs(study, options), *_steps(study)], study.name, workers)
+
+
+def complete(stages: Sequence[Sequence[Command]], name: str, workers: int = 1) -> tuple[int, int]:
+    """Runs the commands of each stage in turn that are not current; returns and raises as ``make`` does.
+
+    Args:
+        stages: a command of a stage may read what earlier stages make.
+        name: for the progress bar.
+        workers: number of processes at a time.
+    """
+    ran, total = 0, sum(map(len, stages))
+    live: set[subprocess.Popen] = set()
+    with progress_bar(total, name, "job") as tick, _ended_with(live), ThreadPoolExecutor(workers) as pool:
         for stage in stages:
             due = [command for command, current in stage if not current()]
             tick(len(stage) - len(due))
@@ -49,7 +60,7 @@ def make(study: Study, *, workers: int = 1, options: tuple[str, ...] = ()) -> tu
     return ran, total
 
 
-def _data(study: Study) -> Iterator[list[Command]]:
+def data(study: Study) -> Iterator[list[Command]]:
     """The commands that fetch and prepare its data, as workflow/rules/data.smk has them."""
     fetch, prepare, raw = {}, {}, study.data / "raw"
     for problem in study.experiment.problems:
@@ -76,10 +87,10 @@ def _either(raw: list[Path], prepared: list[Path]) -> bool:
 
 def _jobs(study: Study, options: tuple[str, ...]) -> Iterator[list[Command]]:
     for kinds in (("sample",), ("tune",), ("run", "decompose")):
-        yield [(shlex.join([*shlex.split(job.command), *options]), partial(_made, job)) for job in study.jobs(*kinds)]
+        yield [(shlex.join([*shlex.split(job.command), *options]), partial(made, job)) for job in study.jobs(*kinds)]
 
 
-def _made(job: Job) -> bool:
+def made(job: Job) -> bool:
     """Whether a job's outputs are whole, of its spec and of its inputs."""
     try:
         for path in job.outputs:

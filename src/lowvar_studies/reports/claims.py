@@ -124,6 +124,7 @@ class Claim(Strict):
     source: str
     test: Test
     note: str = ""
+    cause: Literal["", "paper", "setting"] = ""  # if it fails: the statement itself, or our setting
 
     def measure(self, tables: Mapping[str, Any]) -> Effects:
         """The effect in an experiment's tables."""
@@ -172,7 +173,7 @@ def parse(entry: Any, where: str = "claim") -> Claim:
 
 
 def judge(claims: Iterable[Claim], tables: Mapping[str, Any], study: Any = None):
-    """A row for each claim: ``id, statement, source, published, ours, low, high, verdict, note``.
+    """A row for each claim: ``id, statement, source, published, ours, low, high, verdict, cause, note``.
 
     Args:
         claims: as returned by ``load``.
@@ -194,7 +195,8 @@ def judge(claims: Iterable[Claim], tables: Mapping[str, Any], study: Any = None)
                 judged = _not_made(claim, lacking, tables, study)
         except UserError as error:
             raise UserError(f"claim {claim.id!r}: {error}") from error
-        rows.append({"id": claim.id, "statement": claim.statement, "source": claim.source, **judged})
+        cause = claim.cause if judged["verdict"] == "fails" else ""
+        rows.append({"id": claim.id, "statement": claim.statement, "source": claim.source, "cause": cause, **judged})
     return pd.DataFrame(rows, columns=[one.name for one in CLAIMS.columns])
 
 

@@ -205,13 +205,17 @@ class Figure:
 
     def render(self, table: Frame, **options: Any) -> tuple[Any, Frame]:
         """The ``matplotlib.figure.Figure`` and the rows that it shows; raises like ``picture``."""
+        rows = self.rows(table, **options)
+        return self.drawn(rows, **options), rows
+
+    def drawn(self, rows: Frame, **options: Any) -> Any:
+        """The ``matplotlib.figure.Figure`` of rows that ``rows`` returned, with the same options."""
         from lowvar.core.drawing import with_style
         from lowvar_studies.reports.drawing.charts import round_ticks
 
-        rows = self.rows(table, **options)
         figure = with_style(self.draw)(rows, **self._keywords_for(self.draw, options))
         round_ticks(figure)
-        return figure, rows
+        return figure
 
     def rows(self, table: Frame, **options: Any) -> Frame:
         """The rows that the figure shows; raises like ``picture``."""

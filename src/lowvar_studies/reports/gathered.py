@@ -39,6 +39,11 @@ class Gathered(Mapping):
     def __contains__(self, name: object) -> bool:
         return name in self._tables
 
+    @property
+    def used(self) -> tuple[str, ...]:
+        """The tables that were read so far."""
+        return tuple(self._frames)
+
     def get(self, name: str, default: Any = None) -> Any:
         """A table, or the default if the experiment has none of that name."""
         if name not in self:  # Mapping.get would take a KeyError inside Table.make for a missing table

@@ -4,25 +4,29 @@ import io
 import json
 from pathlib import Path
 
+from lowvar.core import artifact
 from lowvar.core.files import write_bytes, write_text
 from lowvar.errors import UserError
-from lowvar_studies.jobs import commands
+from lowvar_studies.jobs import code, commands
 from lowvar_studies.jobs.study import Study
+from lowvar_studies.reports import kept
 from lowvar_studies.reports.claims import NOT_MADE, VERDICTS
 from lowvar_studies.reports.gathered import Gathered
 
 
-def keep(study: Study, folder: str | Path) -> list[Path]:
-    """Writes ``NAME.md`` and ``NAME-FIGURE.png`` of an experiment whose tables are complete.
+def keep(study: Study, folder: str | Path, *, draft: bool = False) -> list[Path]:
+    """Writes ``NAME.md``, ``NAME-FIGURE.png`` and the rows behind them, of an experiment whose runs are complete.
 
-    Judges claims and draws figures again from the tables; refuses stale tables.
+    Makes tables, verdicts and figures again from the files of the jobs; refuses stale files.
 
     Args:
         study: the experiment, its scale and its results.
         folder: of the page.
+        draft: whether jobs may be of several commits, or of a checkout with changes; the page then says so.
 
     Raises:
-        UserError: a result is missing or stale, or the existing page is of another scale.
+        UserError: a result is missing or stale, the existing page is of another scale, or jobs, tables and figures are
+            not all of one commit.
     """
     import pandas as pd
 
@@ -30,24 +34,31 @@ def keep(study: Study, folder: str | Path) -> list[Path]:
     page = folder / f"{name}.md"
     if page.is_file() and f"at scale `{study.scale}`" not in page.read_text(encoding="utf-8"):
         raise UserError(f"{page}: it is of another scale than {study.scale}; remove it first, or choose another --out")
+    about = _about(study, draft)
     runs = [(*job.names.values(), job.read("timing.parquet")) for job in study.jobs("run")]
+    commands.tables(study)
+    commands.tables(study, seconds=True)
     claims = pd.read_csv(commands.claims(study))
     pictures = {path.stem: small(path.read_bytes()) for path in commands.figures(study) if path.suffix == ".png"}
+    about |= {"code": about["code"] | code.loaded(study.experiment.family)}
+    rows = kept.write(study, folder, about)
     parts = [
         f"# {study.experiment.title}",
-        f"Experiment `{name}` at scale `{study.scale}`, written by `lowvar keep {study.path} --scale {study.scale}`.",
-        _origin(study),
+        f"`lowvar remake {name}` makes all of this page again ({minutes(about)}), with `--claim ID` or `--figure NAME` "
+        f"one of it. Experiment `{name}` at scale `{study.scale}`, written by `lowvar keep {study.path} --scale "
+        f"{study.scale}`.",
+        _origin(about),
         *filter(None, [study.experiment.remarks.strip()]),
-        *(["## Claims", summary(claims), _claims(claims)] if len(claims) else []),
+        *(["## Claims", summary(claims), claims_table(claims)] if len(claims) else []),
         *_tables(study),
         "## Figures",
         *(f"![{kind}]({name}-{kind}.png)" for kind in pictures),
-        *(["## Wall time", "Minutes of each job, including compilation.", _markdown(_minutes(runs))] if runs else []),
+        *(["## Wall time", "Minutes of each job, including compilation.", markdown(_minutes(runs))] if runs else []),
     ]
     for kind, content in pictures.items():
         write_bytes(folder / f"{name}-{kind}.png", content)
     write_text(page, "\n\n".join(parts) + "\n")
-    return [page, *(folder / f"{name}-{kind}.png" for kind in pictures)]
+    return [page, *(folder / f"{name}-{kind}.png" for kind in pictures), *rows]
 
 
 def small(png: bytes) -> bytes:
@@ -62,32 +73,54 @@ def small(png: bytes) -> bytes:
     return stream.getvalue()
 
 
-def _origin(study):
-    """Commits, machines, dates and versions of the runs and decompositions."""
-    files = [job.folder / "provenance.json" for job in study.jobs("run", "decompose")]
-    records = [_record(file) for file in files if file.is_file()]
-    if not records:
-        return "The machines and dates of the runs are unknown: they have no provenance.json."
-    days = sorted({day for day, *_ in records})
-    machines = sorted({machine for _, machine, *_ in records})
-    versions = {version for *_, made_with in records for version in made_with}
-    commits = sorted({commit for *_, commit, _ in records if commit})
-    at = f" at {', '.join(commits)}" if commits else ""
-    when = " to ".join(sorted({days[0], days[-1]}))
-    return f"Made {when}{at}, on {'; '.join(machines)}; {', '.join(sorted(versions))}."
+def minutes(about) -> str:
+    """The CPU minutes of all jobs behind a page, in words."""
+    spent = sum(about["jobs"].values()) / 60
+    return f"{spent:.0f} CPU minutes" if spent >= 10 else f"{spent:.1f} CPU minutes"
+
+
+def _about(study, draft):
+    """Commit, dates, versions, CPU seconds and code of all jobs.
+
+    Raises:
+        UserError: a job without a record, or not all of one commit of a checkout without changes.
+    """
+    records = {f"{job.kind} {job.label}": _record(job.folder / "provenance.json") for job in study.jobs()}
+    commits = sorted({one["commit"] or "no commit" for one in (*records.values(), {"commit": artifact.commit()})})
+    if (len(commits) > 1 or commits[0].endswith("-dirty")) and not draft:
+        raise UserError(
+            f"{study.name}: its jobs and this checkout are of {', '.join(commits)}: a page is of one commit without "
+            "changes; commit, and make the jobs again, or add --draft"
+        )
+    versions = {f"{key} {value}" for one in records.values() for key, value in one["stamp"]["versions"].items()}
+    days = sorted({one["date"][:10] for one in records.values()})
+    return {
+        "experiment": str(study.path),
+        "scale": study.scale,
+        "spec": study.experiment.hash,
+        "commit": ", ".join(commits),
+        "dates": sorted({days[0], days[-1]}),
+        "machines": sorted({f"{one['platform'].split('-')[0]}, {one['device']}" for one in records.values()}),
+        "versions": sorted(versions),
+        "jobs": {name: one["cpu_seconds"] for name, one in records.items()},
+        "code": {name: digest for one in records.values() for name, digest in one["code"].items()},
+    }
 
 
 def _record(file):
-    """Day, machine, commit and versions of a job."""
+    """The content of a ``provenance.json``."""
     try:
         record = json.loads(file.read_text(encoding="utf-8"))
-        machine = f"{record['platform'].split('-')[0]}, {record['device']}"
-        versions = [f"{key} {value}" for key, value in record["stamp"]["versions"].items()]
-        return record["date"][:10], machine, record.get("commit"), versions
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UserError(
-            f"{file}: not a provenance.json of lowvar, or damaged; remove it, and the page leaves it out"
-        ) from error
+        assert {"commit", "platform", "device", "date", "stamp", "code", "cpu_seconds"} <= set(record)
+        return record
+    except (OSError, ValueError, TypeError, AssertionError) as error:
+        raise UserError(f"{file}: missing, damaged, or of an earlier version; make the job again") from error
+
+
+def _origin(about):
+    """Commit, machines, dates and versions."""
+    when = " to ".join(about["dates"])
+    return f"Made {when} at {about['commit']}, on {'; '.join(about['machines'])}; {', '.join(about['versions'])}."
 
 
 def _tables(study):
@@ -95,7 +128,7 @@ def _tables(study):
     if study.family.summary is None:
         return []
     made = study.family.summary(Gathered(study, study.family.tables, made=False))
-    return [f"## {made[0]}", _markdown(made[1])] if made else []
+    return [f"## {made[0]}", markdown(made[1])] if made else []
 
 
 def summary(claims):
@@ -105,13 +138,14 @@ def summary(claims):
     return "Verdicts: " + ", ".join(f"{counts.get(word, 0)} {word}" for word in words) + "."
 
 
-def _claims(claims):
+def claims_table(claims) -> str:
+    """The verdicts as a table of the page."""
     table = claims.copy()
     ends = zip(table["ours"], table["low"], table["high"], strict=True)
     table["interval"] = [interval(*one) if one[1] == one[1] else "" for one in ends]
     table["published"] = [f"{value:.4g}" if value == value else "" for value in table["published"]]
     table["ours"] = [f"{value:.4g}" if value == value else "" for value in table["ours"]]
-    return _markdown(table[["verdict", "statement", "source", "published", "ours", "interval", "note"]].fillna(""))
+    return markdown(table[["id", "verdict", "statement", "source", "published", "ours", "interval", "note"]].fillna(""))
 
 
 def interval(value, low, high):
@@ -138,7 +172,7 @@ def _minutes(runs):
     return table.map(lambda value: f"{value:.1f}" if isinstance(value, float) else value).replace("nan", "")
 
 
-def _markdown(table):
+def markdown(table) -> str:
     """A table in Markdown."""
     lines = [table.columns, ["---"] * table.shape[1], *table.itertuples(index=False)]
     return "\n".join("| " + " | ".join(str(cell).replace("|", "\\|") for cell in line) + " |" for line in lines)

@@ -1,0 +1,75 @@
+"""The code that a job's result depends on, as hashes of modules: a kept page whose code has changed is stale.
+
+Comments, docstrings and layout do not count.
+"""
+
+import ast
+import hashlib
+import importlib.util
+import io
+import sys
+import tokenize
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+_PACKAGES = ("lowvar", "lowvar_studies")
+_OF_FAMILIES = {
+    "variational": {"vi", "variational", "models"},
+    "search": {"search", "searches", "functions"},
+    "integral": {"integral", "integrals", "integrators"},
+}
+_WITHOUT_NUMBERS = {
+    "cli", "terminal", "errors", "registry", "user", "plots", "drawing", "figures", "files", "family", "claims", "keep",
+    "kept", "findings", "schema", "declarations", "effects", "commands", "code", "load", "study", "local", "xla",
+    "yaml_files", "common_files", "common_spec", "gathered", "fetch", "npz", "artifact",
+}  # fmt: skip
+
+
+def loaded(family: str) -> dict[str, str]:
+    """The modules of lowvar that this process has imported and that numbers of a family can depend on, with hashes.
+
+    Modules that only read settings, write files, draw or judge are left out, as are those of another family unless
+    this family's results need them; ``lowvar.vi`` for a search, say, is imported for the command line alone.
+
+    Args:
+        family: ``variational``, ``search`` or ``integral``.
+    """
+    other = set().union(*_OF_FAMILIES.values()) - _OF_FAMILIES[family]
+    names = [name for name in sorted(sys.modules) if name.partition(".")[0] in _PACKAGES and "." in name]
+    used = [name for name in names if not (_WITHOUT_NUMBERS | other) & set(name.split("."))]
+    return {name: digest for name in used if (digest := _hash(name))}
+
+
+def changed(recorded: Mapping[str, str]) -> list[str]:
+    """The recorded modules whose code is another now, or that are gone."""
+    return [name for name, digest in recorded.items() if _hash(name) != digest]
+
+
+@cache
+def _hash(module: str) -> str | None:
+    """The hash of a module's code; None for one that is not there, or is empty."""
+    try:
+        found = importlib.util.find_spec(module)
+    except ModuleNotFoundError:
+        return None
+    if found is None or not found.origin or not found.origin.endswith(".py"):
+        return None
+    text = _bare(Path(found.origin).read_text(encoding="utf-8"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16] if text else None
+
+
+def _bare(source: str) -> str:
+    """Source without docstrings, comments and spaces: the same on every version of Python, unlike its parsed form."""
+    lines = source.splitlines(keepends=True)
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            row, column = token.start
+            lines[row - 1] = lines[row - 1][:column] + "\n"
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and ast.get_docstring(
+            node
+        ):
+            first, last = node.body[0].lineno, node.body[0].end_lineno or node.body[0].lineno
+            lines[first - 1 : last] = [""] * (last - first + 1)
+    return "".join("".join(lines).split())

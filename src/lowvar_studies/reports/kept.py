@@ -1,0 +1,206 @@
+"""The rows behind kept pages: tables that claims and figures read, in git, so that a clone can judge and draw again.
+
+``docs/reproduction/rows/PAGE`` has, for each page of ``keep``:
+
+    TABLE.parquet         each table that a claim reads
+    KIND.figure.parquet   the rows that a figure shows, if its table is not there
+    claims.csv            the verdicts
+    about.json            experiment, scale, commit, jobs with their CPU seconds, and the code that they used
+"""
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from lowvar.core import artifact
+from lowvar.core.files import write_text
+from lowvar.errors import UserError, check_known
+from lowvar_studies.jobs import code
+from lowvar_studies.jobs.study import Study
+from lowvar_studies.reports import claims as judging
+from lowvar_studies.reports.gathered import Gathered
+
+ROWS = "rows"  # below the folder of the pages
+_COUNTED = (("holds", 6), ("fails", 6), ("undecided", 7))
+_SAME = 1e-6  # relative difference of numbers that another processor may give
+_ABOUT = ("experiment", "scale", "spec", "commit", "dates", "versions", "jobs", "code")
+
+
+def write(study: Study, folder: Path, about: Mapping[str, Any]) -> list[Path]:
+    """Writes the rows behind a study's claims and figures; ``about`` is the content of ``about.json``.
+
+    Returns:
+        The files, and no longer any other of the page.
+    """
+    folder, gathered = folder / ROWS / study.name, Gathered(study, study.family.tables, made=False)
+    verdicts = judging.judge(judging.load(study.claims) if study.claims else [], gathered, study)
+    frames = {f"{name}.parquet": gathered[name] for name in gathered.used}
+    for kind, figure in study.figures.items():
+        if f"{figure.table}.parquet" not in frames:
+            frames[f"{kind}.figure.parquet"] = figure.rows(gathered[figure.table], **study.options(kind))
+    folder.mkdir(parents=True, exist_ok=True)
+    mark = artifact.stamp(study.experiment.hash, {}, packages=("lowvar",))
+    for name, frame in frames.items():
+        artifact.write_table(folder / name, frame, mark | {"place": name})
+    write_text(folder / "claims.csv", verdicts.to_csv(index=False))
+    write_text(folder / "about.json", json.dumps(about, indent=1, sort_keys=True) + "\n")
+    names = [*frames, "claims.csv", "about.json"]
+    for path in set(folder.iterdir()) - {folder / name for name in names}:
+        path.unlink()
+    return [folder / name for name in names]
+
+
+@dataclass(frozen=True)
+class Page(Mapping):
+    """A kept page: its tables by name, and what ``about.json`` says.
+
+    Attributes:
+        folder: of its rows.
+        about: the content of ``about.json``.
+    """
+
+    folder: Path
+    about: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, folder: str | Path, name: str) -> "Page":
+        """The page of a name in a folder of pages.
+
+        Raises:
+            UserError: there is none, or its record is damaged.
+        """
+        path = Path(folder) / ROWS / name / "about.json"
+        check_known("page", name, names(folder), where=f"{folder}")
+        try:
+            about = json.loads(path.read_text(encoding="utf-8"))
+            lacking = [key for key in _ABOUT if key not in about]
+        except (OSError, ValueError, TypeError) as error:
+            raise UserError(f"{path}: damaged; restore it: git checkout {path}") from error
+        if lacking:
+            raise UserError(f"{path}: it lacks {lacking[0]!r}; keep the page again, or restore it: git checkout {path}")
+        return cls(path.parent, about)
+
+    @property
+    def name(self) -> str:
+        """Its name, which is the experiment's."""
+        return self.folder.name
+
+    @cached_property
+    def study(self) -> Study:
+        """The study that it was made of."""
+        return Study.load(self.about["experiment"], self.about["scale"])
+
+    @property
+    def experiment(self) -> Any:
+        """The experiment of the study."""
+        return self.study.experiment
+
+    @property
+    def verdicts(self) -> Any:
+        """The kept verdicts, a row for each claim."""
+        import pandas as pd
+
+        return pd.read_csv(self.folder / "claims.csv")
+
+    @property
+    def minutes(self) -> float:
+        """CPU minutes of all jobs."""
+        return sum(self.about["jobs"].values()) / 60
+
+    @property
+    def changed(self) -> list[str]:
+        """The modules that its jobs used and whose code has changed since; the experiment's file, if its hash has."""
+        experiment = [] if self.experiment.hash == self.about["spec"] else [self.about["experiment"]]
+        return experiment + code.changed(self.about["code"])
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self:
+            raise KeyError(name)
+        return self._read(name)
+
+    def _read(self, name: str) -> Any:
+        expect = {"spec": self.experiment.hash, "place": f"{name}.parquet"}
+        return artifact.read_table(self.folder / f"{name}.parquet", expect=expect, rebuild=f"lowvar remake {self.name}")
+
+    def __contains__(self, name: object) -> bool:
+        return name in Gathered(self.study, self.study.family.tables)
+
+    def __iter__(self) -> Iterator[str]:
+        return (path.stem for path in sorted(self.folder.glob("*.parquet")) if "." not in path.stem)
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+    def rows(self, kind: str) -> Any:
+        """The rows that a figure shows."""
+        figure = self.study.figures[kind]
+        if figure.table in list(self):
+            return figure.rows(self[figure.table], **self.study.options(kind))
+        return self._read(f"{kind}.figure")
+
+    def judged(self) -> Any:
+        """The verdicts on the claims as they are stated now, from the kept rows."""
+        return judging.judge(judging.load(self.study.claims) if self.study.claims else [], self, self.study)
+
+    def check(self) -> list[str]:
+        """How verdicts computed again differ from the kept ones, a sentence each."""
+        now, before = (table.set_index("id") for table in (self.judged(), self.verdicts))
+        gone = [f"claim {name!r} is on the page, and no longer stated" for name in before.index.difference(now.index)]
+        new = [f"claim {name!r} is stated, and not on the page" for name in now.index.difference(before.index)]
+        found = [*gone, *new]
+        for name in now.index.intersection(before.index):
+            found += [f"claim {name!r}: {text}" for text in apart(now.loc[name], before.loc[name])]
+        return found
+
+    def draw(self, out: str | Path) -> list[Path]:
+        """Draws all figures from the kept rows into a folder."""
+        from lowvar.core.drawing import save
+
+        written = []
+        for kind, figure in self.study.figures.items():
+            rows = self.rows(kind)
+            written += save(figure.drawn(rows, **self.study.options(kind)), Path(out) / f"{self.name}-{kind}", rows)
+        return written
+
+
+def names(folder: str | Path) -> list[str]:
+    """The pages in a folder that have rows."""
+    return sorted(path.parent.name for path in (Path(folder) / ROWS).glob("*/about.json"))
+
+
+def listed(pages: Sequence[Page]) -> str:
+    """Pages with their verdicts, jobs, CPU minutes and commits, and what has changed since, as text."""
+    lines = [f"{'page':<22}{'holds':>6}{'fails':>6}{'undec.':>7}{'jobs':>6}{'CPU min':>9}  commit"]
+    for page in pages:
+        counts, changed = page.verdicts["verdict"].value_counts(), page.changed
+        shown = "".join(f"{counts.get(word, 0):>{width}}" for word, width in _COUNTED)
+        stale = f"  stale: {', '.join(changed[:3])}{' and more' if len(changed) > 3 else ''}" if changed else ""
+        jobs = len(page.about["jobs"])
+        lines.append(f"{page.name:<22}{shown}{jobs:>6}{page.minutes:>9.1f}  {page.about['commit']}{stale}")
+    spent = [sum(page.minutes for page in some) for some in (pages, [page for page in pages if page.changed])]
+    return "\n".join([*lines, f"{len(pages)} pages, {spent[0]:.0f} CPU minutes; {spent[1]:.0f} of them are stale"])
+
+
+def apart(now, before) -> list[str]:
+    """How a verdict differs from a kept one, in words; none if it does not.
+
+    Args:
+        now: a row of verdicts.
+        before: the kept row.
+    """
+    found = [f"its {key} was {before[key]!r}, and is {now[key]!r}"
+             for key in ("verdict", "statement", "source") if now[key] != before[key]]  # fmt: skip
+    numbers = ("ours", "low", "high", "published")
+    if not all(same(now[key], before[key]) for key in numbers):
+        was, is_ = (f"{row['ours']:.6g} [{row['low']:.6g}, {row['high']:.6g}]" for row in (before, now))
+        found.append(f"{was} on the page, {is_} now")
+    return found
+
+
+def same(a: float, b: float) -> bool:
+    """Whether two numbers agree up to rounding on another processor."""
+    return math.isclose(a, b, rel_tol=_SAME, abs_tol=1e-300) or (math.isnan(a) and math.isnan(b))

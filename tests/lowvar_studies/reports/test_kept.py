@@ -1,0 +1,183 @@
+"""Kept pages: rows that judge and draw again, staleness, one commit, and one claim or figure from nothing."""
+
+import json
+
+import pandas as pd
+import pytest
+import yaml
+
+from lowvar.core import artifact
+from lowvar.errors import UserError
+from lowvar_studies.jobs import code
+from lowvar_studies.jobs import commands as jobs
+from lowvar_studies.jobs.study import Study
+from lowvar_studies.reports.front import filled
+from lowvar_studies.reports.keep import keep
+from lowvar_studies.reports.kept import Page, listed, names
+from lowvar_studies.reports.remake import Part, remake
+
+CONTENT = {
+    "name": "two",
+    "title": "Two functions",
+    "family": "search",
+    "problems": {"e": {"function": "ellipsoid", "dim": 3}, "l": {"function": "levy", "dim": 3, "methods": ["es"]}},
+    "methods": {"fast_ingo": None, "es": None},
+    "search": {"budget": 400, "repetitions": 3},
+    "draw": ["curves", "effort"],
+}
+CLAIMS = [
+    {"id": "closer", "statement": "fast_ingo ends closer than es on e", "source": "ours",
+     "test": {"effect": "final_gap_ratio", "problem": "e", "method": "fast_ingo", "others": ["es"], "below": 1}},
+    {"id": "arrives", "statement": "es arrives on l", "source": "ours",
+     "test": {"effect": "share", "event": "target", "problem": "l", "method": "es", "at_least": 0.5}},
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """The folder of an experiment whose jobs ran, and of its page."""
+    folder = tmp_path_factory.mktemp("kept")
+    (folder / "claims").mkdir()
+    (folder / "two.yaml").write_text(yaml.safe_dump(CONTENT))
+    (folder / "claims/two.yaml").write_text(yaml.safe_dump(CLAIMS))
+    study = Study.load(folder / "two.yaml", "quick", folder / "results")
+    for job in study.jobs():
+        jobs.run(job)
+    keep(study, folder / "pages", draft=True)
+    return folder
+
+
+@pytest.fixture
+def page(made, tmp_path):
+    """A copy of the page that a test may alter."""
+    target = tmp_path / "pages/rows/two"
+    target.mkdir(parents=True)
+    for path in (made / "pages/rows/two").iterdir():
+        (target / path.name).write_bytes(path.read_bytes())
+    return Page.of(tmp_path / "pages", "two")
+
+
+def test_rows_judge_and_draw_again_without_results(made, page, tmp_path):
+    assert names(made / "pages") == ["two"]
+    pd.testing.assert_frame_equal(page.judged()[["id", "verdict"]], page.verdicts[["id", "verdict"]])
+    assert page.check() == []
+    drawn = {path.name: path.read_bytes() for path in page.draw(tmp_path / "drawn") if path.suffix == ".csv"}
+    assert {name.removeprefix("two-"): content for name, content in drawn.items()} == {
+        f"{kind}.csv": (made / f"results/figures/{kind}.csv").read_bytes() for kind in ("curves", "effort")
+    }
+
+
+@pytest.mark.parametrize(("column", "value", "named"), [("verdict", "undecided", "verdict"), ("ours", 0.5, "0.5"),
+                                                  ("statement", "another", "statement")])  # fmt: skip
+def test_a_page_that_differs_from_its_rows_is_named(page, column, value, named):
+    table = page.verdicts
+    table.loc[0, column] = value
+    table.to_csv(page.folder / "claims.csv", index=False)
+    (found,) = page.check()
+    assert "'closer'" in found
+    assert named in found
+
+
+def test_claims_that_came_or_went_are_named(page):
+    page.verdicts.assign(id=["closer", "gone"]).to_csv(page.folder / "claims.csv", index=False)
+    assert [text.split("'")[1] for text in page.check()] == ["gone", "arrives"]
+
+
+def test_damaged_rows_are_refused(page):
+    path = next(page.folder.glob("*.parquet"))
+    content = bytearray(path.read_bytes())
+    content[len(content) // 3] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=path.name):
+        page[path.stem] if "." not in path.stem else page.rows(path.stem.partition(".")[0])
+
+
+def test_a_page_is_stale_when_code_that_it_used_changes(page):
+    assert page.changed == []
+    assert "stale" not in listed([page]).splitlines()[1]
+    about = json.loads((page.folder / "about.json").read_text())
+    used = set(about["code"])
+    assert {"lowvar.search.solvers.fast_ingo", "lowvar_studies.searches.es"} <= used
+    assert not {name for name in used if name.startswith(("lowvar.vi", "lowvar.integrals")) or "figures" in name}
+    about["code"]["lowvar.search.solvers.fast_ingo"] = "0" * 16
+    about["code"]["lowvar.search.solvers.gone"] = "0" * 16
+    again = Page(page.folder, about)
+    assert again.changed == ["lowvar.search.solvers.fast_ingo", "lowvar.search.solvers.gone"]
+    assert "stale" in listed([again]).splitlines()[1]
+
+
+def test_numbers_and_tables_of_other_pages_are_filled_in(page):
+    text = "So it is <!-- two:closer -->old<!-- / --> times.\n<!-- scoreboard -->\n<!-- /scoreboard -->\nEnd."
+    made = filled(text, {"ingo_two": page, "two": page})
+    row = page.verdicts.set_index("id").loc["closer"]
+    assert f"<!-- two:closer -->{row['ours']:.3g} [" in made
+    assert made.endswith("End.")
+    assert filled(made, {"ingo_two": page, "two": page}) == made
+    counts = page.verdicts["verdict"].value_counts()
+    (line,) = [line for line in made.splitlines() if "Lyu" in line and "| ours |" in line]
+    assert f"| ours | {counts.get('holds', 0)} | 0 | 0 | {counts.get('fails', 0)} |" in line
+    for name, wrong in {
+        "closr": "two:closr -->1<!-- /",
+        "tow": "tow:closer -->1<!-- /",
+        "scoreboard": "scoreboard",
+    }.items():
+        with pytest.raises(UserError, match=name):
+            filled(f"<!-- {wrong} -->", {"two": page})
+
+
+def test_words_and_layout_are_no_code():
+    plain = 'x = "# kept"\n\n\ndef f(a):\n    return a + 1\n'
+    worded = '"""Doc."""\n# note\nx = "# kept"  # why\n\ndef f(a):\n    """Adds."""\n    return (\n        a + 1)\n'
+    assert code._bare(worded) == code._bare(plain).replace("returna+1", "return(a+1)")
+    assert code._bare(plain.replace("+ 1", "+ 2")) != code._bare(plain)
+    assert code._bare(plain.replace("# kept", "# other")) != code._bare(plain)
+
+
+@pytest.mark.parametrize("commit", ["abc1234-dirty", "abc1234"])
+def test_a_page_is_of_one_commit_without_changes(made, tmp_path, monkeypatch, commit):
+    study = Study.load(made / "two.yaml", "quick", made / "results")
+    monkeypatch.setattr(artifact, "commit", lambda: commit)  # of this checkout; the jobs have another
+    with pytest.raises(UserError, match=commit):
+        keep(study, tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_one_claim_runs_its_jobs_alone_and_agrees(page, made, tmp_path):
+    again = remake(page, "arrives", results=str(tmp_path / "results"), data=str(tmp_path / "data"))
+    assert again.agree
+    assert [path.name for path in (tmp_path / "results/runs").glob("*/*")] == ["es-jax"]
+    assert "1 jobs ran" in again.lines[-1]
+    table = page.verdicts
+    table.loc[table["id"] == "arrives", "ours"] = 0.4
+    table.to_csv(page.folder / "claims.csv", index=False)
+    assert not remake(page, "arrives", results=str(tmp_path / "results"), data=str(tmp_path / "data")).agree
+
+
+def test_one_figure_is_compared_row_by_row(page, tmp_path):
+    again = remake(page, figure="effort", results=str(tmp_path / "results"), out=tmp_path / "drawn")
+    assert again.agree
+    assert (tmp_path / "drawn/two-effort.png").stat().st_size > 5000
+    assert "3 jobs ran" in again.lines[-1]
+    rows = page.folder / "effort.figure.parquet"
+    table = artifact.read_table(rows)
+    mark = {"spec": page.experiment.hash, "place": rows.name}
+    artifact.write_table(rows, table.assign(share=table["share"] + 0.01), mark)
+    off = remake(page, figure="effort", results=str(tmp_path / "results"), out=tmp_path / "drawn")
+    assert not off.agree
+    assert any("share" in line for line in off.lines)
+
+
+@pytest.mark.parametrize("wrong", [{"claim": "closr"}, {"figure": "curve"}, {"claim": "closer", "figure": "curves"}])
+def test_unknown_parts_are_refused_before_anything_runs(page, wrong, tmp_path):
+    with pytest.raises(UserError, match=next(iter(wrong))):
+        remake(page, **wrong, results=str(tmp_path / "results"))
+    assert not (tmp_path / "results").exists()
+
+
+def test_a_part_has_its_problems_methods_and_what_they_read():
+    study = Study.load("workflow/experiments/quickstart_integrals.yaml", "smoke")
+    within = next(name for name, spec in study.experiment.problems.items() if not spec.within)
+    part = Part(study.path, study.scale, study.experiment, study.results, study.data, frozenset({"monte_carlo"}))
+    kinds = {(job.kind, job.problem) for job in Study.jobs(part) if part._has(job)}
+    assert ("sample", within) in kinds
+    assert all(job.names["method"] == "monte_carlo" for job in Study.jobs(part, "run") if part._has(job))
