@@ -18,6 +18,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import numpy as np
 import pydantic
 from pydantic import Field
 
@@ -173,7 +174,7 @@ def parse(entry: Any, where: str = "claim") -> Claim:
 
 
 def judge(claims: Iterable[Claim], tables: Mapping[str, Any], study: Any = None):
-    """A row for each claim: ``id, statement, source, published, ours, low, high, verdict, cause, note``.
+    """A row for each claim: ``id, statement, source, published, ours, low, high, verdict, more, cause, note``.
 
     Args:
         claims: as returned by ``load``.
@@ -220,7 +221,7 @@ def _not_made(claim, lacking, tables, study):
             if not known_values(job, column) and len(shown) and lacking.wanted[column] not in set(shown[column]):
                 raise lacking
     note = "; ".join(filter(None, (claim.note, f"not made at scale {study.scale}, but at {' and '.join(made)}")))
-    nothing = {"published": claim.test.shown, "ours": math.nan, "low": math.nan, "high": math.nan}
+    nothing = {"published": claim.test.shown, "ours": math.nan, "low": math.nan, "high": math.nan, "more": math.nan}
     return {**nothing, "verdict": NOT_MADE, "note": f"{note}: {lacking}"}
 
 
@@ -274,6 +275,7 @@ def _judged(claim, effects):
         "low": worst.low,
         "high": worst.high,
         "verdict": "holds" if holds else "fails" if fails else "undecided",
+        "more": math.nan if holds or fails else more(test, worst),
         "note": "; ".join(text for text in notes if text),
     }
 
@@ -291,6 +293,24 @@ def _verdict(test, effect):
             met |= not excluded and max(effect.value - low, high - effect.value) < test.detectable
         holds, fails = holds and met, fails or excluded
     return holds, fails
+
+
+def more(test: Test, effect: Effect) -> float:
+    """How many times as many repetitions would decide an undecided claim, if the value stayed where it is.
+
+    The half of an interval towards a bound shrinks with the root of repetitions; of positive values on a logarithmic
+    scale. Infinite for a value at a bound, NaN without an interval.
+    """
+    value, ends = effect.value, (effect.low, effect.high)
+    bounds = [sign * limit for sign, limit, _, _ in test.limits()]
+    if not np.isfinite([value, *ends]).all():
+        return math.nan
+    if min(value, *ends, *bounds) > 0:
+        value, *ends = np.log([value, *ends]).tolist()
+        bounds = np.log(bounds).tolist()
+    within = [bound for bound in bounds if ends[0] <= bound <= ends[1]]
+    halves = [(ends[1] - value if bound >= value else value - ends[0], abs(bound - value)) for bound in within]
+    return max(((half / gap) ** 2 if gap else math.inf for half, gap in halves), default=math.nan)
 
 
 def _reachable(test, reach):

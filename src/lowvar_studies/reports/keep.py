@@ -13,6 +13,10 @@ from lowvar_studies.reports import kept
 from lowvar_studies.reports.claims import NOT_MADE, VERDICTS
 from lowvar_studies.reports.gathered import Gathered
 
+_MANY = 100  # times as many repetitions, from which a claim counts as a tie
+_SHOWN = 4  # figures on a page, of those that `lowvar kept --draw` draws
+_WIDEST = 1000  # pixels of one
+
 
 def keep(study: Study, folder: str | Path, *, draft: bool = False) -> list[Path]:
     """Writes ``NAME.md``, ``NAME-FIGURE.png`` and the rows behind them, of an experiment whose runs are complete.
@@ -39,7 +43,9 @@ def keep(study: Study, folder: str | Path, *, draft: bool = False) -> list[Path]
     commands.tables(study)
     commands.tables(study, seconds=True)
     claims = pd.read_csv(commands.claims(study))
-    pictures = {path.stem: small(path.read_bytes()) for path in commands.figures(study) if path.suffix == ".png"}
+    drawn = {path.stem: path for path in commands.figures(study) if path.suffix == ".png"}
+    first = list(dict.fromkeys([study.headline.name, *drawn]))[:_SHOWN]
+    pictures = {kind: small(drawn[kind].read_bytes()) for kind in first}
     about |= {"code": about["code"] | code.loaded(study.experiment.family)}
     rows = kept.write(study, folder, about)
     parts = [
@@ -53,6 +59,7 @@ def keep(study: Study, folder: str | Path, *, draft: bool = False) -> list[Path]
         *_tables(study),
         "## Figures",
         *(f"![{kind}]({name}-{kind}.png)" for kind in pictures),
+        *([f"`lowvar kept {name} --draw build/kept` draws all {len(drawn)}."] if len(drawn) > len(pictures) else []),
         *(["## Wall time", "Minutes of each job, including compilation.", markdown(_minutes(runs))] if runs else []),
     ]
     for kind, content in pictures.items():
@@ -62,13 +69,12 @@ def keep(study: Study, folder: str | Path, *, draft: bool = False) -> list[Path]
 
 
 def small(png: bytes) -> bytes:
-    """A PNG file of the same picture and resolution in 256 colours: about a third of the bytes.
-
-    Lines, areas and text keep their colours; blends at their edges take the nearest one.
-    """
+    """A PNG file of the same picture in 256 colours, at most 1000 pixels wide: about a sixth of the bytes."""
     from PIL import Image
 
     stream, picture = io.BytesIO(), Image.open(io.BytesIO(png)).convert("RGB")
+    if picture.width > _WIDEST:
+        picture = picture.resize((_WIDEST, round(picture.height * _WIDEST / picture.width)), Image.Resampling.LANCZOS)
     picture.quantize(256, dither=Image.Dither.NONE).save(stream, "PNG", optimize=True)
     return stream.getvalue()
 
@@ -140,12 +146,26 @@ def summary(claims):
 
 def claims_table(claims) -> str:
     """The verdicts as a table of the page."""
-    table = claims.copy()
+    table = claims.assign(note=claims["note"].fillna(""))
     ends = zip(table["ours"], table["low"], table["high"], strict=True)
     table["interval"] = [interval(*one) if one[1] == one[1] else "" for one in ends]
     table["published"] = [f"{value:.4g}" if value == value else "" for value in table["published"]]
     table["ours"] = [f"{value:.4g}" if value == value else "" for value in table["ours"]]
-    return markdown(table[["id", "verdict", "statement", "source", "published", "ours", "interval", "note"]].fillna(""))
+    remarks = (table["note"], [would_decide(more) for more in table["more"]])
+    table["note"] = ["; ".join(filter(None, both)) for both in zip(*remarks, strict=True)]
+    shown = ["id", "verdict", "statement", "source", "published", "ours", "interval", "note"]
+    return markdown(table[shown].fillna(""))
+
+
+def would_decide(more: float) -> str:
+    """How many repetitions would decide a claim, in words; empty for one that is decided.
+
+    >>> would_decide(3.21), would_decide(5000)
+    ('3.2 times as many repetitions would decide it', 'the value is too near the bound to decide')
+    """
+    if more >= _MANY:
+        return "the value is too near the bound to decide"
+    return f"{more:.2g} times as many repetitions would decide it" if more == more else ""
 
 
 def interval(value, low, high):

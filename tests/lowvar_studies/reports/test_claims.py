@@ -302,3 +302,38 @@ def _printed(claim, test, experiment):
         return set()
     assert test["published"] == pytest.approx(ours, rel=5e-3), claim.id
     return {(test["effect"], test["problem"])}
+
+
+@pytest.mark.parametrize(
+    ("effect", "bounds", "times"),
+    [
+        (Effect(0.9, 0.7, 1.1), {"above": -1, "below": 1}, 4.0),  # the half towards the bound is twice the gap
+        (Effect(2.0, 0.5, 8.0), {"above": 1}, 4.0),  # a ratio: log 4 over log 2
+        (Effect(1.0, 0.5, 2.0), {"above": 1}, INF),
+        (Effect(1.0), {"above": 1}, NAN),
+        (Effect(0.5, 0.4, 0.6), {"below": 1}, NAN),  # decided
+    ],
+)
+def test_an_undecided_claim_says_how_many_repetitions_would_decide_it(verdict, effect, bounds, times):
+    np.testing.assert_allclose(float(verdict(effect, **bounds)["more"]), times)
+
+
+def test_as_many_repetitions_as_it_says_decide_a_claim(judge):
+    """Means of normal values about a gap of 0.3: with 1.5 times the repetitions that `more` asks for, nine in ten decide."""
+    rng, decided, asked = np.random.default_rng(0), 0, []
+    for _ in range(200):
+        few = rng.normal(0.3, 1, 20)
+        row = judge_mean(judge, few)
+        if row["verdict"] == "undecided" and row["more"] < 10:
+            asked.append(row["more"])
+            values = few.mean() + rng.standard_normal(int(20 * row["more"] * 1.5))
+            decided += judge_mean(judge, values - (values.mean() - few.mean()))["verdict"] != "undecided"
+    assert len(asked) > 50
+    assert decided / len(asked) > 0.9
+
+
+def judge_mean(judge, values):
+    """The verdict on the mean of values being above 0."""
+    mean, low, high = mean_interval(values)
+    table = pd.DataFrame({"k": ["a"], "x": [mean], "x_low": [low], "x_high": [high]})
+    return judge("value", {"t": table}, table="t", column="x", at={"k": "a"}, above=0)
