@@ -30,7 +30,7 @@ ESTIMATORS := $(addprefix tests/lowvar/integrals/, test_auto.py test_bfgs.py tes
 	$(addprefix tests/lowvar_studies/integrators/, test_functions_of_all_tasks.py test_paper_integrators.py test_task_relation.py)
 
 .DEFAULT_GOAL := report
-.PHONY: report results install hashes test test-long test-cpus kernels test-mutants test-slurm test-slurm-long faults lint types workflow smoke wheel doctests unit docs pull check check-claims stale checkout push clean distclean help
+.PHONY: report results install hashes test test-long test-cpus kernels test-mutants test-slurm test-slurm-long faults lint types workflow smoke wheel doctests unit docs pull check evidence check-claims stale checkout push clean distclean help
 
 report: results  ## run what params.yaml selects, write report.html and print its findings (the default)
 	@$(REPORT) 2>> $(LOG) || { tail -20 $(LOG); echo "no report; full output: $(LOG)"; exit 1; }
@@ -121,6 +121,10 @@ pull: install  ## results from the DVC remote, as dvc.lock records them, and rep
 
 check: install  ## whether tables, figures and verdicts are as lowvar made them
 	@python .ci/artifacts.py check
+
+evidence: install  ## run the experiments PAGES at scale paper from this commit, and keep their pages (hours)
+	@for page in $(PAGES); do snakemake --cores $(CORES) --quiet all --config scale=paper experiments="[$$page]" && \
+		lowvar keep workflow/experiments/$$page.yaml --scale paper > /dev/null && lowvar kept $$page || exit 1; done
 
 check-claims: install  ## judge all claims of docs/reproduction again from the rows in git, and draw their figures in build/kept
 	@lowvar kept --check --draw build/kept

@@ -259,19 +259,24 @@ def write_provenance(path: str | Path, mark: Mapping[str, Any], spec: Mapping[st
     write_text(path, json.dumps(record, indent=2, sort_keys=True) + "\n")
 
 
-def commit() -> str | None:
-    """The commit of the checkout that this code runs from, with ``-dirty`` if files are edited; None outside one."""
+def commit(source: Path = Path(__file__).parents[3]) -> str | None:
+    """The last commit of a checkout, by default this code's, that changed more than ``docs``; None outside a checkout.
+
+    It ends in ``-dirty`` if tracked files outside ``docs`` have changed since, so pages can be kept one by one.
+    """
     import subprocess
 
-    source = Path(__file__).parents[3]
     if not (source / ".git").exists():
         return None
-    asked = ["git", "-C", str(source), "describe", "--always", "--dirty"]
-    try:
-        done = subprocess.run(asked, capture_output=True, text=True, check=False)
-    except OSError:  # git is not installed
-        return None
-    return done.stdout.strip() or None
+    found = []
+    for words in (["log", "-1", "--abbrev=10", "--format=%h"], ["status", "--porcelain", "--untracked-files=no"]):
+        asked = ["git", "-C", str(source), *words, "--", ".", ":(exclude)docs"]
+        try:
+            done = subprocess.run(asked, capture_output=True, text=True, check=False)
+        except OSError:  # git is not installed
+            return None
+        found.append(done.stdout.strip())
+    return found[0] + "-dirty" * bool(found[1]) if found[0] else None
 
 
 def _again(rebuild):

@@ -63,7 +63,8 @@ PROVENANCE = File(
     columns("""
     stamp | object | | the stamp of the files beside it
     spec | object | | the job's spec: the keys of the experiment that its result depends on
-    commit | string or null | | commit of the checkout, with `-dirty` if edited; null outside a checkout
+    commit | string or null | | last commit that changed more than docs, with `-dirty` if files are edited; null
+    + outside a checkout
     date | string | UTC | when the job ended, ISO 8601
     host | string | | name of the machine
     platform | string | | operating system and architecture

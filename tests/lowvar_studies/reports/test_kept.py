@@ -1,6 +1,7 @@
 """Kept pages: rows that judge and draw again, staleness, one commit, and one claim or figure from nothing."""
 
 import json
+import subprocess
 
 import pandas as pd
 import pytest
@@ -131,6 +132,29 @@ def test_words_and_layout_are_no_code():
     assert code._bare(worded) == code._bare(plain).replace("returna+1", "return(a+1)")
     assert code._bare(plain.replace("+ 1", "+ 2")) != code._bare(plain)
     assert code._bare(plain.replace("# kept", "# other")) != code._bare(plain)
+
+
+def test_pages_do_not_change_the_commit_that_they_are_of(tmp_path):
+    def git(*words):
+        named = ["-c", "user.name=a", "-c", "user.email=a@b.c"]
+        subprocess.run(["git", "-C", tmp_path, *named, *words], check=True, capture_output=True)
+
+    assert artifact.commit(tmp_path) is None
+    git("init")
+    for folder in ("src", "docs"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "a").write_text("1")
+    git("add", "-A")
+    git("commit", "-m", "code")
+    first = artifact.commit(tmp_path)
+    (tmp_path / "docs/a").write_text("2")
+    assert artifact.commit(tmp_path) == first
+    git("commit", "-am", "a page")
+    assert artifact.commit(tmp_path) == first
+    (tmp_path / "src/a").write_text("2")
+    assert artifact.commit(tmp_path) == f"{first}-dirty"
+    git("commit", "-am", "code")
+    assert artifact.commit(tmp_path) not in (first, f"{first}-dirty")
 
 
 @pytest.mark.parametrize("commit", ["abc1234-dirty", "abc1234"])
