@@ -76,6 +76,7 @@ CALLS = [
     ("workers", lambda: pickle.dumps(fit)),
     ("workers", lambda: lowvar.minimize(valley, np.ones(2), 0.5, budget=50, workers=2)),
     ("arviz", fit.to_arviz),
+    ("optuna", lambda: importlib.import_module("lowvar.search.optuna")),
     *(("peers", lambda one=one: searched(one)) for one in SEARCH if SEARCH.about(one).extra == "peers"),
     ("workflow", lambda: command("run", "a.yaml", "--problem", "p", "--method", "m")),
     ("workflow", lambda: command("list", "figures")),

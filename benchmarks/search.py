@@ -12,6 +12,9 @@ reach the target (1e-8; with noise 0.05 for the true value at the mean), and the
 ``restarts``: the 24 BBOB functions in five dimensions, 10 instances, 10 000 evaluations, a start uniform on [-4, 4]^5,
 sigma0 = 2: the share of the targets 1e2 to 1e-8 that one search and restarts meet, of ``minimize`` and of pycma. Its
 restarts begin at new such starts, those of ``minimize`` around the first one.
+
+``optuna``: the best value of a study of Optuna, by its sampler, 10 seeds: a turned Rosenbrock function, and one of
+real, integer and categorical parameters whose smallest value is 0.
 """
 
 from collections.abc import Callable
@@ -384,7 +387,56 @@ def restarts(size: str) -> list[dict]:
     return rows
 
 
-SECTIONS = {"time": times, "calls": calls, "default": default, "restarts": restarts}
+# --- studies of Optuna ------------------------------------------------------------------------------------------
+
+
+def turned_valley(trial) -> float:
+    """Five reals."""
+    turns, _, _ = instances(5, 1)
+    x = np.array([trial.suggest_float(f"x{i}", -5, 5) for i in range(5)])[None, :]
+    return float(turned("rosenbrock", np, 5, turns[0], np.full(5, 0.7))(x)[0])
+
+
+def of_all_kinds(trial) -> float:
+    """Two reals, one on a log scale, an integer and a category, which interact."""
+    x, rate = trial.suggest_float("x", -5, 5), trial.suggest_float("rate", 1e-5, 1, log=True)
+    n, kind = trial.suggest_int("n", 1, 20), trial.suggest_categorical("kind", ["a", "b", "c", "d"])
+    away = {"a": 2, "b": 0, "c": 1, "d": 3}[kind]
+    return (x - 1 - away) ** 2 + np.log10(rate / 1e-3) ** 2 + 0.3 * (n - 13) ** 2 * (1 + away / 3) + away
+
+
+def optunas(size: str) -> list[dict]:
+    """Medians of the best values, with the seconds of a trial."""
+    import time
+    import warnings
+
+    import optuna
+
+    from lowvar.search.optuna import LowvarSampler
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    samplers, rows = (LowvarSampler, optuna.samplers.CmaEsSampler, optuna.samplers.TPESampler), []
+    for f, trials in ((turned_valley, 500), (of_all_kinds, 200)):
+        numbers, trials = {}, sized(size, trials, trials, 15)
+        for sampler in samplers:
+            found, start = [], time.process_time()
+            for seed in range(sized(size, 10, 3, 1)):
+                study = optuna.create_study(sampler=sampler(seed=seed))
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # of Optuna, on parameters that CmaEsSampler does not search
+                    study.optimize(f, n_trials=trials)
+                found.append(study.best_value)
+            each = 1e3 * (time.process_time() - start) / len(found) / trials
+            low, middle, high = np.quantile(found, [0.1, 0.5, 0.9])
+            note = f"(10 % {low:.2g}, 90 % {high:.2g}; {each:.2g} ms a trial)"
+            numbers[sampler.__name__] = {"value": float(middle), "note": note}
+        title = f"Optuna, {f.__name__.replace('_', ' ')}, {trials} trials"
+        rows.append({"case": title, "unit": "best value, median", "numbers": numbers})
+        print(rows[-1], flush=True)
+    return rows
+
+
+SECTIONS = {"time": times, "calls": calls, "default": default, "restarts": restarts, "optuna": optunas}
 
 
 def main() -> None:

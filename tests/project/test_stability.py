@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import lowvar
+import lowvar.search.optuna
 import lowvar.testing
 
 RECORD = Path(__file__).with_name("public.txt")
@@ -45,9 +46,10 @@ def calls():
                     yield f"lowvar.{name}.{member}"
                     if inspect.isfunction(method := getattr(one, member, None)):
                         yield from arguments(f"lowvar.{name}.{member}", method)
-    for name in lowvar.testing.__all__:
-        yield f"lowvar.testing.{name}"
-        yield from arguments(f"lowvar.testing.{name}", getattr(lowvar.testing, name))
+    for module in (lowvar.testing, lowvar.search.optuna):
+        for name in module.__all__:
+            yield f"{module.__name__}.{name}"
+            yield from arguments(f"{module.__name__}.{name}", getattr(module, name))
 
 
 def commands():

@@ -78,9 +78,9 @@ def with_style(draw: Callable[P, T]) -> Callable[P, T]:
 
 def figure(height: float) -> Picture:
     """An empty figure of the common width, without pyplot; ``height`` in inches, without the legend."""
-    from matplotlib.figure import Figure
+    from lowvar.core.shown_figure import ShownFigure
 
-    new = Figure(figsize=(WIDTH, height), layout="constrained")
+    new = ShownFigure(figsize=(WIDTH, height), layout="constrained")
     new.get_layout_engine().set(w_pad=0.08, h_pad=0.08, wspace=0.03, hspace=0.04)  # pyright: ignore
     return new
 

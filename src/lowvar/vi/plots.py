@@ -38,8 +38,6 @@ SOURCES = {  # label, colour, and colour of text on it; three of Tol's muted col
 @with_style
 def elbo_figure(fit, stem: str | os.PathLike | None = None) -> Picture:
     """The ELBO of a ``Fit`` with its standard error; see ``Fit.plot``."""
-    import matplotlib.pyplot  # noqa: F401  # notebooks show figures once it is imported
-
     rows = fit.elbo[np.isfinite(fit.elbo["elbo"])].reset_index(drop=True)
     last = int(rows["iteration"].iloc[-1])
     late = rows[rows["iteration"] >= _END * last]

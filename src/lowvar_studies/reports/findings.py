@@ -8,6 +8,7 @@ import pandas as pd
 
 from lowvar_studies.jobs.study import Study
 from lowvar_studies.reports.claims import NOT_MADE, Claim, load
+from lowvar_studies.reports.gathered import Gathered
 from lowvar_studies.reports.keep import interval, summary
 
 _MOST = 3  # claims of an experiment
@@ -15,15 +16,27 @@ _NOUNS = {"evaluation": "evaluations", "step": "seconds of a step"}
 
 
 def findings(studies: Iterable[Study]) -> list[tuple[str, list[str]]]:
-    """A heading and sentences for each experiment that has verdicts; for scale smoke a heading that says why not.
+    """A heading and sentences for each experiment that is made; for scale smoke a heading that says why not.
 
-    The sentences: three of the experiment's claims, those first whose effect is not shown yet, and how many hold.
+    The sentences: three of the experiment's claims, those first whose effect is not shown yet, and how many hold. An
+    experiment without claims shows the first rows of its family's summary, or says that it has no findings.
     """
     studies = list(studies)
     if any(study.scale == "smoke" for study in studies):
         return [("Scale smoke shows that everything runs; only larger scales have repetitions to judge claims.", [])]
-    known = [study for study in studies if study.claims and study.verdicts.is_file()]
-    return [(f"{study.name}: {study.experiment.title}", _of_claims(study)) for study in known]
+    known = [study for study in studies if study.verdicts.is_file()]
+    said = [_of_claims(study) if study.claims else _of_rows(study) for study in known]
+    return [(f"{study.name}: {study.experiment.title}", one) for study, one in zip(known, said, strict=True)]
+
+
+def _of_rows(study):
+    made = study.family.summary and study.family.summary(Gathered(study, study.family.tables, made=False))
+    if not made:
+        return [f"No claims, so no findings; its figures: {', '.join(study.figures)}"]
+    title, rows = made
+    cells = rows.head(_MOST).astype(str).itertuples(index=False)
+    said = ["; ".join(f"{name}: {cell}" for name, cell in zip(rows, row, strict=True) if cell) for row in cells]
+    return [f"No claims; {title[:1].lower()}{title[1:]}, {len(said)} of {len(rows)} rows:", *said]
 
 
 def _of_claims(study):

@@ -130,8 +130,10 @@ def test_decompose_takes_labels_and_options(example, data, fitted, tmp_path):
     assert {"mu:w", "log_sigma:scale"} <= set(found.table["block"])
     assert found.time["plain"] == 1.0
     assert "\nlate" in str(found)
-    found.plot(tmp_path / "mine")
+    figure = found.plot(tmp_path / "mine")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["mine.csv", "mine.png", "mine.svg"]
+    formatters = pytest.importorskip("IPython.core.formatters")  # of a notebook, before pyplot adds its own
+    assert formatters.DisplayFormatter().format(figure)[0]["image/png"].startswith(b"\x89PNG")
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,13 @@ from lowvar_studies.reports.claims import parse
 from lowvar_studies.reports.findings import findings, sentence
 
 NAN, INF = np.nan, np.inf
+SEARCH = {
+    "family": "search",
+    "problems": {"sphere": {"function": "sphere", "dim": 2}, "levy": {"function": "levy", "dim": 2}},
+    "methods": {"ingo_cma": None, "es": None},
+    "search": {"budget": 300, "repetitions": 2},
+    "scales": {"smoke": {}, "quick": {}, "paper": {}},
+}
 LINEAR = {"mc": {"integrator": "monte_carlo"}, "linear": {"integrator": "zero_variance", "options": {"order": 1}}}
 VARIANCE = {"effect": "variance_ratio", "problem": "sonar", "method": "joint", "others": ["naive"], "below": 1}
 EFFORT = {"effect": "effort_ratio", "problem": "sonar", "method": "joint", "others": ["naive", "cv"], "below": 1}
@@ -82,6 +89,36 @@ def test_what_was_not_judged_is_no_finding(study):
         assert findings([study]) == []
     finally:
         study.verdicts.write_bytes(whole)
+
+
+def made_at_quick(folder, content):
+    """The quick scale of an experiment without claims, with all its tables."""
+    study = Study.load(written(folder, content).path, "quick", folder / "results")
+    study.claims.unlink()
+    for job in study.jobs():
+        jobs.run(job)
+    jobs.tables(study)
+    jobs.claims(study)
+    return study
+
+
+def test_without_claims_the_first_rows_of_the_summary(tmp_path):
+    study = made_at_quick(tmp_path, SEARCH | {"groups": {"valleys": ["sphere", "levy"]}, "draw": ["groups"]})
+    ((heading, (title, *rows)),) = findings([study])
+    assert heading.startswith("one: ")
+    assert "2 of 2 rows" in title
+    shares = study.table("groups").query("of == 'best' and problem == 'all'").groupby("method")["share"].last()
+    for row in rows:
+        method, *cells = row.split("; ")
+        share = next(cell for cell in cells if cell.startswith("all, 150:"))
+        assert share == f"all, 150: {100 * shares[method.removeprefix('method: ')]:.0f}"
+    assert len(rows) == 2
+
+
+def test_without_claims_and_summary_it_says_so(tmp_path):
+    ((_, said),) = findings([made_at_quick(tmp_path, SEARCH | {"draw": ["curves"]})])
+    assert len(said) == 1
+    assert "curves" in said[0]
 
 
 def test_smoke_has_one_line_for_all_experiments(study):

@@ -1,4 +1,4 @@
-"""The ELBO at fixed draws, maximised by L-BFGS: no step size, and an end that the gradient tells.
+"""The ELBO at fixed draws, maximised by L-BFGS: no step size, and the gradient says when to end.
 
 With the draws ``eps_s`` fixed, the ELBO of a mean-field guide is a deterministic function of its parameters,
 
