@@ -39,6 +39,9 @@ _PATIENT = 100  # generations, times 1 + d^1.5 / N, before a search may be given
 _CLOSE = 1e-8  # of the fall of a search, see `SearchRun._close`
 _CALLS = 20  # calls of a noisy f at the mean, whose averages give the standard error
 _RISK = 0.01  # the chance that a search of a noisy f reports a target that its mean does not reach, at most
+# A noisy search has moved away from its minimum if f at the mean is above the lowest average of the medians of so many
+# generations, by this share of the fall to it.
+_TOGETHER, _ABOVE = 10, 0.1
 # reserved for a noisy f at the mean: budget / 20 evaluations, between 10 and 400
 _RESERVED, _FEWEST, _MOST = 20, 10, 400
 _TOLERANCE = "a search ends by itself where it stops moving; earlier by target= or a callback that returns True"
@@ -431,7 +434,8 @@ class SearchRun:
         self.vouch = 1  # the generation from which to evaluate the mean again, if a noisy value is below the target
         self.tests = 0  # of whether the mean of a noisy f reaches the target
         self.first: tuple[float, float] = (np.nan, np.nan)  # the average of the first generation, its standard error
-        self.middle = np.nan  # of the last generation's values
+        self.middle = np.nan  # the median of the last generation's values
+        self.middles: list[float] = []  # those of all generations
         self.at_mean = Average()
         self.tails = ""  # words on values at the mean that are far from normal
         self.drift = 0.0  # of the values at the mean, from one evaluation to the next
@@ -518,6 +522,7 @@ class SearchRun:
         rests = self.rest.values(finite, self._coarse)
         reached, stopped = self._at_target(), self._call_back(points, values)
         self.middle = median(finite) if len(finite) else np.nan
+        self.middles.append(self.middle)
         if self.iteration in self.stops:
             self._measure()
         if reached or stopped:
@@ -800,7 +805,7 @@ class SearchRun:
             if self.starts is not None and self.starts.asked:
                 self.advice.append("no restarts since f was seen to be noisy: noise hides whether a search has ended")
             value, error, _ = self.at_mean
-            before, spread = self.first
+            before, spread = self._lowest
             tails = self.tails or self.noise.tails()
             self.advice += [tails] if tails else []
             if self.drift:
@@ -810,10 +815,10 @@ class SearchRun:
                     "different times do not compare, and mean_fun is of the search's end alone. Look for a state that "
                     "f keeps between its calls"
                 )
-            if value - before > 3 * math.hypot(error, spread):
+            if value - before > max(3 * math.hypot(error, spread), _ABOVE * (self.first[0] - before)):
                 self.advice.append(
-                    f"f at the mean is above the first generation's average, {before:.4g}: the search moved away from "
-                    "the minimum; give more budget, a larger population, or another start"
+                    f"f at the mean is above an earlier average of the search, {before:.4g}: it moved away from the "
+                    "minimum; give more budget, a larger population, or another start"
                 )
             message += f", f at the mean is {value:.4g} +- {error:.2g}" if np.isfinite(value) else ""
         self._measure()
@@ -824,6 +829,14 @@ class SearchRun:
             searcher.mean, sigma, condition, evaluator.failures, tuple(self.advice), searcher.method,
             pd.DataFrame(self.rows, columns=columns), *self.at_mean[:2], self.noise.sd, self.restarts,
         )  # fmt: skip
+
+    @property
+    def _lowest(self) -> tuple[float, float]:
+        """The lowest level of values during the search, by medians of generations, and its standard error."""
+        count = len(self.middles) // _TOGETHER
+        together = np.reshape(self.middles[: count * _TOGETHER], (count, _TOGETHER))
+        levels = [(average(some), deviation(some, 1) / math.sqrt(_TOGETHER)) for some in together]
+        return min([self.first, *levels], key=lambda level: level[0] if math.isfinite(level[0]) else math.inf)
 
     def _judge(self, target: float, status: Status, message: str) -> tuple[Status, str]:
         """Status and message of a search that ended before its target; the last evaluations may have reached it."""
