@@ -108,10 +108,11 @@ class SearchResult:
         fun: its value; if ``f`` is noisy, the smallest of many noisy values, which is biased low.
         success: whether the target was reached or, without a target, the search that found ``x`` converged. False does
             not mean that ``x`` is bad: when the budget ends a search, its quality is unknown.
-        status: reason for the end: ``target``; ``converged``: no point that was looked at around ``x`` is better, or
-            every point of a discrete domain was evaluated; ``stalled``, away from a minimum, on a plateau or at a kink;
-            ``budget``, ``callback``, ``interrupted`` (Ctrl-C) or ``failed``. The exceptions of Ctrl-C, of a failing
-            ``f`` and of a callback have it as their ``result``.
+        status: reason for the end: ``target``; ``converged``: no point that was looked at around ``x`` is better, two
+            searches from other starts came to its value, or every point of a discrete domain was evaluated;
+            ``stalled``, away from a minimum, on a plateau or at a kink; ``budget``, ``callback``, ``interrupted``
+            (Ctrl-C) or ``failed``. The exceptions of Ctrl-C, of a failing ``f`` and of a callback have it as their
+            ``result``.
         message: the same in a sentence.
         nfev: evaluations of ``f``.
         nit: generations.
