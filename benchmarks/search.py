@@ -11,17 +11,19 @@ reach the target (1e-8; with noise 0.05 for the true value at the mean), and the
 
 ``restarts``: the 24 BBOB functions in five dimensions, 10 instances, 10 000 evaluations, a start uniform on [-4, 4]^5,
 sigma0 = 2: the share of the targets 1e2 to 1e-8 that one search and restarts meet, of ``minimize`` and of pycma. Its
-restarts begin at new such starts, those of ``minimize`` around the first one.
+restarts begin at new such starts, those of ``minimize`` around the first one. Intervals of 95 % come from a bootstrap
+of functions and of their instances, those of differences in pairs. ``--rows FILE`` keeps the share of each instance.
 
 ``optuna``: the best value of a study of Optuna, by its sampler, 10 seeds: a turned Rosenbrock function, and one of
 real, integer and categorical parameters whose smallest value is 0.
 """
 
 from collections.abc import Callable
+from pathlib import Path
 
 import common  # noqa: F401  first: it limits the libraries to one thread
 import numpy as np
-from common import Case, alternate, arguments, compared, finish, one_core, sized
+from common import Case, alternate, arguments, compared, finish, one_core, sized, write
 
 OURS = ("fast_ingo", "ingo", "es")
 EVOSAX = {"evosax_snes": "evosax SNES", "evosax_xnes": "evosax xNES", "evosax_open_es": "evosax Open-ES"}
@@ -332,6 +334,7 @@ GROUPS = {
     "multimodal": range(15, 20),
     "weak structure": range(20, 25),
 }
+ROWS: dict[str, dict[int, list[float]]] = {}  # the shares of each way: by function, those of its instances
 TARGETS = 10.0 ** np.arange(2.0, -8.1, -0.2)
 STARTING_AGAIN = {
     "minimize": None, "minimize, ipop": "ipop", "minimize, bipop": "bipop",
@@ -364,26 +367,37 @@ def met_targets(way, number: int, repetition: int, budget: int) -> float:
     return float(np.mean(min(values[:budget]) <= TARGETS))
 
 
+def resampled(of: np.ndarray) -> dict:
+    """The mean of ``(functions, instances)``, and an interval by 2000 samples of functions and of their instances."""
+    rng = np.random.default_rng(0)
+    functions = rng.integers(len(of), size=(2000, len(of), 1))
+    means = of[functions, rng.integers(of.shape[1], size=(2000, *of.shape))].mean(axis=(1, 2))
+    low, high = np.quantile(means, [0.025, 0.975])
+    return {"value": float(of.mean()), "note": f"[{low:.1f}, {high:.1f}]"}
+
+
 def restarts(size: str) -> list[dict]:
-    """Shares of targets by group of functions, in percent."""
+    """Shares of targets by group of functions, in percent, and differences to pycma."""
     import warnings
 
     runs, budget, rows = sized(size, 10, 3, 1), sized(size, 10_000, 10_000, 300), []
-    shares = {}
+    shares = ROWS
     for name, way in STARTING_AGAIN.items():
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of pycma, on its settings
             for group in GROUPS.values():
                 for number in list(group)[: sized(size, None, None, 1)]:
-                    found = [met_targets(way, number, r, budget) for r in range(runs)]
-                    shares[name, number] = 100 * float(np.mean(found))
+                    shares.setdefault(name, {})[number] = [
+                        100 * met_targets(way, number, r, budget) for r in range(runs)
+                    ]
     for title, group in {**GROUPS, "all functions": range(1, 25)}.items():
-        numbers = {
-            name: {"value": float(np.mean([shares[name, one] for one in group if (name, one) in shares]))}
-            for name in STARTING_AGAIN
-        }
+        of = {name: np.array([found[one] for one in group if one in found]) for name, found in shares.items()}
+        numbers = {name: resampled(found) for name, found in of.items()}
         rows.append({"case": f"BBOB, d = 5: {title}", "unit": "% of the targets", "numbers": numbers})
-        print(rows[-1], flush=True)
+        less = {name: resampled(of[name] - of[name.replace("minimize", "pycma")]) for name in of if "pycma" not in name}
+        case = f"BBOB, d = 5: {title}, minus pycma's"
+        rows.append({"case": case, "unit": "% of the targets", "numbers": less})
+        print(*rows[-2:], sep="\n", flush=True)
     return rows
 
 
@@ -440,14 +454,19 @@ SECTIONS = {"time": times, "calls": calls, "default": default, "restarts": resta
 
 
 def main() -> None:
-    args = arguments(__doc__, "search", SECTIONS).parse_args()
+    parser = arguments(__doc__, "search", SECTIONS)
+    parser.add_argument("--rows", type=Path, help="JSON file of the shares of restarts")
+    args = parser.parse_args()
     one_core()
     import jax
     import torch
 
     jax.config.update("jax_enable_x64", True)
     torch.set_num_threads(1)
-    finish(args, "search", [case for name in args.only or SECTIONS for case in SECTIONS[name](args.size)])
+    cases = [case for name in args.only or SECTIONS for case in SECTIONS[name](args.size)]
+    if args.rows:
+        write(args.rows, ROWS)
+    finish(args, "search", cases)
 
 
 if __name__ == "__main__":

@@ -33,12 +33,16 @@ _STEP = 1e-3  # a search that continues from a better point has at least this fr
 # With which fraction of the first sigma searches start again from a place, and how many have to come back. Values on a
 # plateau are few, so that one search may come back by chance; at a kink it hardly can.
 _AGAIN = {"kink": (1e-2, 1), "plateau": (1.0, 2)}
+_BACK = 2  # searches from other starts whose return to the value of a plateau or kink makes it a minimum
 _HIGHER = 2  # searches that have to end higher before the best point counts as stalled
 _HIGHER_BY = 1e-3  # of the distance of a search from elsewhere to the best value, the range of its values at rest
 _PATIENT = 100  # generations, times 1 + d^1.5 / N, before a search may be given up for another start, as in pycma
 _CLOSE = 1e-8  # of the fall of a search, see `SearchRun._close`
 _CALLS = 20  # calls of a noisy f at the mean, whose averages give the standard error
 _RISK = 0.01  # the chance that a search of a noisy f reports a target that its mean does not reach, at most
+# A noisy search has moved away from its minimum if f at the mean is above the lowest average of the medians of so many
+# generations, by this share of the fall to it.
+_TOGETHER, _ABOVE = 10, 0.1
 # reserved for a noisy f at the mean: budget / 20 evaluations, between 10 and 400
 _RESERVED, _FEWEST, _MOST = 20, 10, 400
 _TOLERANCE = "a search ends by itself where it stops moving; earlier by target= or a callback that returns True"
@@ -104,10 +108,11 @@ class SearchResult:
         fun: its value; if ``f`` is noisy, the smallest of many noisy values, which is biased low.
         success: whether the target was reached or, without a target, the search that found ``x`` converged. False does
             not mean that ``x`` is bad: when the budget ends a search, its quality is unknown.
-        status: reason for the end: ``target``; ``converged``: no point that was looked at around ``x`` is better, or
-            every point of a discrete domain was evaluated; ``stalled``, away from a minimum, on a plateau or at a kink;
-            ``budget``, ``callback``, ``interrupted`` (Ctrl-C) or ``failed``. The exceptions of Ctrl-C, of a failing
-            ``f`` and of a callback have it as their ``result``.
+        status: reason for the end: ``target``; ``converged``: no point that was looked at around ``x`` is better, two
+            searches from other starts came to its value, or every point of a discrete domain was evaluated;
+            ``stalled``, away from a minimum, on a plateau or at a kink; ``budget``, ``callback``, ``interrupted``
+            (Ctrl-C) or ``failed``. The exceptions of Ctrl-C, of a failing ``f`` and of a callback have it as their
+            ``result``.
         message: the same in a sentence.
         nfev: evaluations of ``f``.
         nit: generations.
@@ -268,9 +273,9 @@ def minimize(
             ``sigma0`` down to a hundredth take turns with these. Starts are uniform between bounds up to ``100 sigma0``
             apart, and normal around ``x0`` with ``sigma0`` in other coordinates; discrete searches start at ``x0``. A
             search then also ends where it makes hardly any progress, or comes to rest above the best value. None makes
-            one search. ``"auto"`` is ``"ipop"`` where the search stalls, unless no value differed, and where it ends
-            short of a ``target``; else it is None. A noisy ``f`` has no restarts: noise hides whether a search has
-            ended.
+            one search. ``"auto"`` is ``"ipop"`` where the search stalls, unless no value differed, until two others
+            come to its value, which then counts as a minimum; and where it ends short of a ``target``. Else it is None.
+            A noisy ``f`` has no restarts: noise hides whether a search has ended.
         **options: options of the method.
 
     Returns:
@@ -304,10 +309,10 @@ def minimize(
     space, start = domain_and_start(domain, x0, dim, choices)
     chosen = chosen_method(method, space, options, call=minimize, instead=_INSTEAD)
 
-    def make(method, x0=x0, sigma0=sigma0, count=0, population=population):
+    def make(method, x0=x0, sigma0=sigma0, count=0, many=None):
         own = int(np.random.SeedSequence([whole("seed", seed, 0), count]).generate_state(1)[0]) if count else seed
         return Searcher(
-            x0, sigma0, method, seed=own, domain=domain, dim=dim, choices=choices, population=population,
+            x0, sigma0, method, seed=own, domain=domain, dim=dim, choices=choices, population=many or population,
             backend=backend, bounds=bounds, integers=integers, **options,
         )  # fmt: skip
 
@@ -315,15 +320,13 @@ def minimize(
     searcher, steady = make(chosen), default_method(space, noisy=True)
     steady = steady if method == "auto" and steady != chosen else None
     evaluator = Evaluator(problem, _budget(budget, searcher), errors)
-    again = None
-    if restarts is not None:
-        again = Restarts(restarts, searcher, start, sigma0, whole("seed", seed, 0))  # type: ignore[arg-type]
-        if again.asked and noisy:
-            raise UserError(
-                f"restarts {restarts!r} with noisy=True: noise hides whether a search has ended; leave restarts out, "
-                "and give a larger population="
-            )
-    run = SearchRun(searcher, make, chosen, steady, evaluator, _target(target), callback, noisy, batched, again)
+    starts = Restarts(restarts, searcher, start, sigma0, whole("seed", seed, 0))  # type: ignore[arg-type]
+    if starts.asked and noisy:
+        raise UserError(
+            f"restarts {restarts!r} with noisy=True: noise hides whether a search has ended; leave restarts out, "
+            "and give a larger population="
+        )
+    run = SearchRun(searcher, make, chosen, steady, evaluator, _target(target), callback, noisy, batched, starts)
     return run.to_the_end(progress)
 
 
@@ -380,8 +383,7 @@ class SearchRun:
 
     Args:
         searcher: asks for points.
-        again: ``(method, x0, sigma0, count, population) -> Searcher``, the ``count``-th one after ``searcher``;
-            the last may be left out.
+        again: ``(method, x0, sigma0, count, population) -> Searcher``, the ``count``-th one after ``searcher``.
         method: of ``searcher``.
         steady: the method to continue with where noise overwhelms ``searcher``; or None.
         evaluator: of the function, with its budget.
@@ -389,7 +391,7 @@ class SearchRun:
         callback: or None.
         noisy: whether ``f`` is noisy; None to detect it.
         batched: whether the noise of a value may depend on the position of its point in a call.
-        starts: of searches from elsewhere, after one that has ended; or None.
+        starts: of searches from elsewhere, after one that has ended.
     """
 
     def __init__(
@@ -402,8 +404,8 @@ class SearchRun:
         target: float | None,
         callback: Callable[[Generation], Any] | None,
         noisy: bool | None,
-        batched: bool = False,
-        starts: Restarts | None = None,
+        batched: bool,
+        starts: Restarts,
     ):
         self.searcher, self.again, self.evaluator = searcher, again, evaluator
         self.method, self.steady = method, steady
@@ -417,12 +419,7 @@ class SearchRun:
         self.sigma0 = self.searcher.sigma
         self.dead, self.diverged, self.rests = 0, False, False
         self.width, self.searches = 0.0, 0  # of searches that continued from the best point
-        self.starts, self.restarts, self.population = starts, 0, {}
-        self.begun = 0  # evaluations before the last search from elsewhere
-        self.verdict: tuple[Status, str] | None = None  # on the best point of the searches that have ended
-        # this point's value, the point, and the difference below which another search came back to the value
-        self.known: tuple[float, np.ndarray | None, float] = math.inf, None, 0.0
-        self.rested: list[float] = []  # the values at which searches ended
+        self.starts = starts
         self.patience = 0.0  # generations of a search before the next look at its progress
         self.confirmed, self.ends = math.inf, Counter()  # the value that searches start again from, and their ends
         self.lowest = self.searcher
@@ -431,7 +428,8 @@ class SearchRun:
         self.vouch = 1  # the generation from which to evaluate the mean again, if a noisy value is below the target
         self.tests = 0  # of whether the mean of a noisy f reaches the target
         self.first: tuple[float, float] = (np.nan, np.nan)  # the average of the first generation, its standard error
-        self.middle = np.nan  # of the last generation's values
+        self.middle = np.nan  # the median of the last generation's values
+        self.middles: list[float] = []  # those of all generations
         self.at_mean = Average()
         self.tails = ""  # words on values at the mean that are far from normal
         self.drift = 0.0  # of the values at the mean, from one evaluation to the next
@@ -518,6 +516,7 @@ class SearchRun:
         rests = self.rest.values(finite, self._coarse)
         reached, stopped = self._at_target(), self._call_back(points, values)
         self.middle = median(finite) if len(finite) else np.nan
+        self.middles.append(self.middle)
         if self.iteration in self.stops:
             self._measure()
         if reached or stopped:
@@ -531,10 +530,11 @@ class SearchRun:
         if rests:
             return self._at_rest("the values of many generations do not differ")
         if self._stagnates():
-            return "stalled", "the last quarter of the generations made hardly any progress"
-        if self.discrete and self.rest.idle(searcher.best if self.restarts else evaluator.best):
+            why = "the last quarter of the generations made hardly any progress"
+            return self._at_rest(why) if self.discrete else ("stalled", why)  # whole numbers move at a minimum, too
+        if self.discrete and self.rest.idle(searcher.best if self.starts.count else evaluator.best):
             ended = self._at_rest("half of the generations have not improved the best value")
-            if ended and (ended[0] == "converged" or self.verdict):
+            if ended and (ended[0] == "converged" or self.starts.verdict):
                 return ended
             self.advice.clear()
             self.rests = False
@@ -608,45 +608,46 @@ class SearchRun:
     def _continue(self, method: Any, x0: np.ndarray, sigma0: float) -> None:
         """Continues with a new search from ``x0``."""
         self.searches += 1
-        self.method, self.searcher = method, self.again(method, x0, sigma0, self.searches, **self.population)
+        self.method, self.searcher = method, self.again(method, x0, sigma0, self.searches, self.starts.population)
         self.rest, self.back_to = Rest(self.searcher), math.inf
 
     @property
     def _new(self) -> bool:
         """Whether the best point is another one than that of the searches that have ended."""
-        (value, at, close), best_at = self.known, self.evaluator.best_at
-        if at is None or best_at is None:
-            return best_at is not None
-        near = self.searcher.domain.kind == "real" and np.abs(best_at - at).max() <= _STEP * self.sigma0
-        return self.evaluator.best < value - (close if near else 0.0)
+        best_at = self.evaluator.best_at
+        return best_at is not None and self.starts.new(self.evaluator.best, best_at)
 
     def _elsewhere(self, status: Status, message: str) -> tuple[Status, str] | None:
         """None if another search starts elsewhere; else the end, whose verdict is that on the best point of all."""
         evaluator, starts, searcher, new = self.evaluator, self.starts, self.searcher, self._new
         rested = status in ("converged", "stalled")
-        if starts is None or self.noise.known or not (rested or status in ("budget", "failed")):
+        if starts.kind is None or self.noise.known or not (rested or status in ("budget", "failed")):
             return status, message
-        if rested:
-            self.rested.append(evaluator.best if new else searcher.best)
-            if new:
-                assert evaluator.best_at is not None
-                medians = self.rest.medians or [evaluator.best]
-                fall = max(medians[len(medians) // 4] - evaluator.best, 0.0)  # the first values may be far too high
-                close = DIGITS * abs(evaluator.best) + _CLOSE * fall
-                self.verdict, self.known = (status, message), (evaluator.best, evaluator.best_at.copy(), close)
+        if rested and new:
+            medians = self.rest.medians or [evaluator.best]
+            fall = max(medians[len(medians) // 4] - evaluator.best, 0.0)  # the first values may be far too high
+            close = DIGITS * abs(evaluator.best) + _CLOSE * fall
+            starts.ended(evaluator.best, evaluator.best_at, close, (status, message))
+        elif rested:
+            starts.ended(searcher.best)
         elif new:
             self.advice.clear()
-        if self.verdict is None or (new and not rested):
+        if starts.verdict is None or (new and not rested):
             return status, message
-        wanted = starts.asked or self.target is not None
-        wanted |= self.verdict[0] == "stalled" and self.first[0] > self.known[0]  # f is not constant
+        flat = not self.first[0] > starts.value  # f may be constant
+        if starts.verdict[0] == "stalled" and starts.back(starts.value) > _BACK and not flat:
+            self.advice.clear()
+            words = (
+                "converged to a minimum, which may be a local one: searches from other starts came back to its value"
+            )
+            starts.verdict = "converged", words
+        wanted = starts.asked or self.target is not None or (starts.verdict[0] == "stalled" and not flat)
         if status == "budget" or not (wanted and evaluator.unseen and searcher.iteration):
-            return self.verdict
-        x0, sigma0, population = starts.next(evaluator.evaluations - self.begun)
-        self.begun, self.population = evaluator.evaluations, {"population": population}
+            return starts.verdict
+        x0, sigma0 = starts.next(evaluator.evaluations)
         self.lowest = min(self.lowest, searcher, key=lambda searcher: searcher.best)
         self._continue(self.method, x0, sigma0)
-        self.restarts, self.size = self.restarts + 1, len(self.searcher.ask())
+        self.size = len(self.searcher.ask())
         self.width, self.dead, self.diverged, self.rests, self.patience = 0.0, 0, False, False, 0.0
         self.confirmed, self.ends = math.inf, Counter()
         return None
@@ -654,31 +655,19 @@ class SearchRun:
     @property
     def _coarse(self) -> float:
         """The range of values within which a search from elsewhere counts as at rest: it will not end lower."""
-        if not self.restarts or self._new or not math.isfinite(self.searcher.best):
+        if not self.starts.count or self._new or not math.isfinite(self.searcher.best):
             return 0.0
-        return max(_HIGHER_BY * (self.searcher.best - self.evaluator.best), self.known[2])
+        return max(_HIGHER_BY * (self.searcher.best - self.evaluator.best), self.starts.close)
 
     def _stagnates(self) -> bool:
         """Whether the search is to be given up for another start, though it still moves."""
         starts, dim, generations = self.starts, self.searcher.domain.dim, self.searcher.iteration
-        if starts is None or not (starts.asked or self.target is not None):
+        if starts.kind is None or not (starts.asked or self.target is not None):
             return False
         if generations < self.patience:
             return False
         self.patience = 1.1 * generations
         return generations >= _PATIENT * (1 + dim**1.5 / self.size) and self.rest.stuck()
-
-    def _of_all(self) -> str:
-        """For the message: how many searches there were, and at how many values they ended."""
-        if not self.restarts:
-            return ""
-        best, close, values = self.evaluator.best, self.known[2], np.sort(self.rested)
-        digits = np.maximum(close, 2 * _HIGHER_BY * (values[1:] - best))  # of searches that were given up above
-        same, different = int((values <= best + close).sum()), 1 + int((np.diff(values) > digits).sum())
-        return (
-            f"; the best of {self.restarts + 1} searches from different starts: {len(values)} came to rest, "
-            f"at {different} value{'s' * (different > 1)}, {same} of them at this one"
-        )
 
     @property
     def _close(self) -> float:
@@ -698,8 +687,8 @@ class SearchRun:
                 return "stalled", f"{why}, but f has another value when the best point is evaluated again"
             if not evaluator.unseen:
                 return "converged", f"converged to the minimum: {why}"
-            if self.verdict and not self._new:
-                return self.verdict
+            if self.starts.verdict and not self._new:
+                return self.starts.verdict
             self.advice.clear()
             return self._settled(why)
         except BudgetSpent:
@@ -719,7 +708,7 @@ class SearchRun:
         else:
             look.changes()
         assert evaluator.best_at is not None
-        if look.better and not self.discrete:
+        if look.better and self.searcher.domain.kind == "real":
             self.width = min(max(look.way, _STEP * self.sigma0, 10 * self.width), self.sigma0)
             self._continue(self.method, evaluator.best_at, self.width)
             return None
@@ -749,7 +738,7 @@ class SearchRun:
         best_at = None if evaluator.best_at is None else evaluator.best_at.copy()
         report = Generation(
             self.iteration, evaluator.evaluations, best_at, evaluator.best, points, values.copy(), searcher,
-            self.restarts,
+            self.starts.count,
         )  # fmt: skip
         try:
             stop = self.callback(report)
@@ -794,13 +783,13 @@ class SearchRun:
         success = status == "target" or (status == "converged" and self.target is None)
         if status == "budget" and not self.noise.known and not self.rests:
             message += self._progress()
-        message += self._of_all()
+        message += self.starts.words(evaluator.best)
         if self.noise.known and self.noise.sd > 0:
             message += "; f is noisy: fun is the smallest of many noisy values and biased low"
-            if self.starts is not None and self.starts.asked:
+            if self.starts.asked:
                 self.advice.append("no restarts since f was seen to be noisy: noise hides whether a search has ended")
             value, error, _ = self.at_mean
-            before, spread = self.first
+            before, spread = self._lowest
             tails = self.tails or self.noise.tails()
             self.advice += [tails] if tails else []
             if self.drift:
@@ -810,10 +799,10 @@ class SearchRun:
                     "different times do not compare, and mean_fun is of the search's end alone. Look for a state that "
                     "f keeps between its calls"
                 )
-            if value - before > 3 * math.hypot(error, spread):
+            if value - before > max(3 * math.hypot(error, spread), _ABOVE * (self.first[0] - before)):
                 self.advice.append(
-                    f"f at the mean is above the first generation's average, {before:.4g}: the search moved away from "
-                    "the minimum; give more budget, a larger population, or another start"
+                    f"f at the mean is above an earlier average of the search, {before:.4g}: it moved away from the "
+                    "minimum; give more budget, a larger population, or another start"
                 )
             message += f", f at the mean is {value:.4g} +- {error:.2g}" if np.isfinite(value) else ""
         self._measure()
@@ -822,8 +811,16 @@ class SearchRun:
         return SearchResult(
             evaluator.best_at, evaluator.best, success, status, message, evaluator.evaluations, self.iteration,
             searcher.mean, sigma, condition, evaluator.failures, tuple(self.advice), searcher.method,
-            pd.DataFrame(self.rows, columns=columns), *self.at_mean[:2], self.noise.sd, self.restarts,
+            pd.DataFrame(self.rows, columns=columns), *self.at_mean[:2], self.noise.sd, self.starts.count,
         )  # fmt: skip
+
+    @property
+    def _lowest(self) -> tuple[float, float]:
+        """The lowest level of values during the search, by medians of generations, and its standard error."""
+        count = len(self.middles) // _TOGETHER
+        together = np.reshape(self.middles[: count * _TOGETHER], (count, _TOGETHER))
+        levels = [(average(some), deviation(some, 1) / math.sqrt(_TOGETHER)) for some in together]
+        return min([self.first, *levels], key=lambda level: level[0] if math.isfinite(level[0]) else math.inf)
 
     def _judge(self, target: float, status: Status, message: str) -> tuple[Status, str]:
         """Status and message of a search that ended before its target; the last evaluations may have reached it."""

@@ -211,6 +211,8 @@ class Searcher:
             raise UserError(f"{self.method}: tell needs {len(points)} numbers, one for each point of ask")
         values = values.astype(np.float64)
         self._search.learn(own, values)
+        if self._box is not None and isinstance(self._search, CompiledSearch):
+            self._search.limit(self._box.most / (self._margin.scale if self._margin else 1.0))
         if self._margin:
             self._margin.learn(self._search.mean, self._search.deviations)
         self._asked, self.iteration = None, self.iteration + 1

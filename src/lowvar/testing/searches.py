@@ -217,6 +217,26 @@ class SearchContract:
                     state = solver.tell(before, noise, points, found)
                     assert_close((state, solver.mean(state), solver.spread(state)), after[what], 1e-10)
 
+    def test_deviations_are_limited(self, name):
+        """By the third of a box, if the search can be limited; by those of no box, not at all."""
+        if search_of(name).limit is None:
+            return
+        for backend in supported(name):
+            search = CompiledSearch(search_of(name, backend), start(name), 0.5, named_key(3, "contract", "noise"))
+            for _ in range(5):
+                search.learn(points := search.propose(), values(name)(points))
+            before, mean = search.deviations, search.mean
+            search.limit(np.full(DIM, np.inf))
+            np.testing.assert_array_equal(search.deviations, before)
+            most = before * np.linspace(0.4, 1.6, DIM)
+            search.limit(most)
+            np.testing.assert_array_equal(search.mean, mean)
+            found = search.deviations  # from 200 draws: they differ from the deviations themselves
+            assert (found[most > 1.3 * before] == before[most > 1.3 * before]).all()
+            assert (found < 1.3 * most).all()
+            narrowed = most < 0.7 * before
+            assert (found[narrowed] > 0.7 * most[narrowed]).all()
+
     def test_the_scale_of_values_does_not_matter(self, name):
         """Normalised values: ``f`` and ``5 f + 3`` give one run."""
         before, noise, points, tell = first_generation(name)

@@ -12,7 +12,7 @@ from lowvar.errors import UserError, check_known, positive
 from lowvar.registry import declares
 from lowvar.search.gradients import usable
 from lowvar.search.solvers.base import SearchSolver, check_domain, check_population, default_population
-from lowvar.search.solvers.fast_ingo import diagonal_spread
+from lowvar.search.solvers.gaussian import diagonal_spread
 
 OPTIMIZERS = {"adam": optax.adam, "sgd": optax.sgd}
 

@@ -2,7 +2,7 @@
 
 from lowvar.errors import positive
 from lowvar.search.solvers.base import SearchSolver
-from lowvar.search.solvers.fast_ingo import DiagonalState, diagonal_spread
+from lowvar.search.solvers.fast_ingo import DiagonalState
 from lowvar.search.solvers.gaussian import LEAST, Sampling
 
 
@@ -55,4 +55,4 @@ def reinforce_gd(
         factor = xp.clip(1 - 0.5 * step_size * gradient.diagonal(noise) / state.sigma**4, min=LEAST)
         return DiagonalState(mean, state.sigma * xp.sqrt(factor))
 
-    return sampling.solver(init, ask, tell, lambda state: diagonal_spread(xp, state.sigma))
+    return sampling.diagonal(init, ask, tell)

@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 from lowvar.errors import UserError, positive
 from lowvar.registry import declares
 from lowvar.search.solvers.base import SearchSolver
-from lowvar.search.solvers.fast_ingo import diagonal_spread
-from lowvar.search.solvers.gaussian import Sampling
+from lowvar.search.solvers.gaussian import Sampling, diagonal_spread
 
 
 class BoundedState(NamedTuple):

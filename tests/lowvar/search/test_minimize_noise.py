@@ -74,7 +74,41 @@ def test_a_mean_above_the_start_is_told():
         return sphere(v) + len(calls) + rng.normal()
 
     result = quiet(rising, np.ones(3), 0.1, budget=400)
-    assert any("f at the mean is above the first generation's average" in note for note in result.notes)
+    assert any("f at the mean is above" in note for note in result.notes)
+
+
+@pytest.mark.parametrize("rise", [0, 1])
+def test_a_mean_above_earlier_values_is_told(rise):
+    """Values fall from 100 to 5 within 100 calls, and may rise again from the 200th on, to below the first ones."""
+    rng, calls = np.random.default_rng(0), []
+
+    def turning(v):
+        calls.append(1)
+        return sphere(v) + max(100 - len(calls), 5, rise * (len(calls) - 200)) + rng.normal()
+
+    result = quiet(turning, np.ones(3), 0.1, budget=260)
+    assert result.mean_fun < 70
+    assert any("f at the mean is above" in note for note in result.notes) == (rise > 0)
+
+
+@pytest.mark.parametrize(
+    ("f", "start", "bounds", "noise"),
+    [
+        (lambda x: 10 * (x.sum() - 3) ** 2 + 0.01 * ((x - 2) ** 2).sum(), [-2.0, -2], (-5, 5), 1.0),
+        (lambda x: (x[0] - 1) ** 2, [-3.0], (-5, 5), 1.0),
+        (lambda x: ((x - 3) ** 2).sum(), [-2.0, -2, -2], ([-5, -5, -50], 5), 1.0),
+    ],
+    ids=["ridge", "one", "widths"],
+)
+def test_mirror_images_beyond_bounds_do_not_draw_a_noisy_search_away(f, start, bounds, noise):
+    """Without a limit, deviations grow to thousands of widths of the ridge's box in two of these ten runs."""
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        result = quiet(
+            lambda x, rng=rng: f(x) + noise * rng.normal(), start, 1.5, bounds=bounds, budget=3000, seed=seed
+        )
+        assert f(result.mean) < 3 * noise, (seed, result)
+        assert result.sigma < 55 / 3
 
 
 def test_a_target_of_a_noisy_function_is_not_reached_by_luck():

@@ -37,6 +37,8 @@ class SearchSolver:
         spread: ``state -> (sigma, condition)``: geometric mean of the standard deviations along the principal
             axes, and condition number of the covariance; for a discrete solver the mean standard deviation of
             a coordinate, and 1.
+        limit: ``(state, most) -> state`` whose standard deviations of coordinates are at most ``most (dim,)``; None if
+            they stay as wide as bounds leave them.
         beside: evaluations of a generation in addition to its ``N`` points; ``ask`` puts them last.
         gradients: whether it needs gradients of ``f``.
         programs: its compiled functions by name, for all searches that it runs.
@@ -52,6 +54,7 @@ class SearchSolver:
     tell: Callable[..., Any]
     mean: Callable[[Any], Any]
     spread: Callable[[Any], tuple[Any, Any]]
+    limit: Callable[[Any, Any], Any] | None = None
     beside: int = 0
     gradients: bool = False
     programs: dict[str, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
@@ -189,6 +192,11 @@ class CompiledSearch:
         values = np.asarray(values, np.float64)
         self.state = self._run("tell", self.solver.tell, self.state, self._noise, points, values, numpy=False)
         self._generation += 1
+
+    def limit(self, most: np.ndarray) -> None:
+        """Narrows the standard deviations of coordinates to ``most (dim,)``, if the solver can."""
+        if self.solver.limit is not None:
+            self.state = self._run("limit", self.solver.limit, self.state, most, numpy=False)
 
     def _run(self, which: str, function: Callable, *args: Any, numpy: bool = True) -> Any:
         """``function`` of the solver, compiled."""

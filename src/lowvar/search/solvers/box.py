@@ -33,6 +33,8 @@ class Box:
     Attributes:
         inner: ``(low, high)``, the bounds of points, whole numbers where points are rounded; ``low`` and ``high`` are
             those of the map.
+        most: a third of the width, before the map, ``(dim,)``: the largest standard deviation of a search. A wider one
+            sees nothing but mirror images; with noise, its deviations would grow without end.
 
     Raises:
         UserError: the bounds do not fit ``dim`` coordinates, or leave a coordinate no room.
@@ -80,6 +82,7 @@ class Box:
             width = self.high - self.low
         self._step = np.minimum(width / 3, sigma0)  # initial standard deviation of each coordinate
         self._scale = self._step / sigma0
+        self.most = width / 3 / self._scale
         self._margin = np.where(whole, 0.0, np.minimum(_MARGIN * width, sigma0))
 
     def transform(self, z: np.ndarray) -> np.ndarray:

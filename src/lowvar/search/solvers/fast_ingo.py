@@ -66,9 +66,4 @@ def fast_ingo(
         mean = state.mean - beta * state.sigma * gradient.mean / q  # (eq. 19)
         return DiagonalState(mean, state.sigma / xp.sqrt(q))
 
-    return sampling.solver(init, ask, tell, lambda state: diagonal_spread(xp, state.sigma))
-
-
-def diagonal_spread(xp, sigma: Any) -> tuple[Any, Any]:
-    """Geometric mean of ``sigma``, and the condition number of ``diag(sigma^2)``."""
-    return xp.exp(xp.mean(xp.log(sigma))), (xp.max(sigma) / xp.min(sigma)) ** 2
+    return sampling.diagonal(init, ask, tell)

@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 
 from lowvar.errors import UserError, positive
 from lowvar.search.solvers.base import SearchSolver
-from lowvar.search.solvers.fast_ingo import diagonal_spread
 from lowvar.search.solvers.gaussian import LEAST, Sampling
 
 
@@ -98,4 +97,4 @@ def fast_ingo_adaptive(
         moved = state.beta * xp.exp(xp.where(informative, gain * (share - estimated), xp.zeros_like(estimated)))
         return AdaptiveState(mean, state.sigma / xp.sqrt(q), xp.clip(moved, min=beta, max=most))
 
-    return sampling.solver(init, ask, tell, lambda state: diagonal_spread(xp, state.sigma))
+    return sampling.diagonal(init, ask, tell)

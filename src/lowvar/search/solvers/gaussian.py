@@ -71,12 +71,31 @@ class Sampling:
         x0 = self.backend.asarray(x0)
         return x0, self.backend.asarray(sigma0, x0)
 
-    def solver(self, init, ask, tell, spread) -> SearchSolver:
+    def solver(self, init, ask, tell, spread, limit=None) -> SearchSolver:
         """The search with this sampling; its states have a ``mean``."""
         return SearchSolver(
             self.name, self.backend, self.domain, self.population, self.draw, init, ask, tell,
-            mean=lambda state: state.mean, spread=spread, beside=self.beside,
+            mean=lambda state: state.mean, spread=spread, limit=limit, beside=self.beside,
         )  # fmt: skip
+
+    def full(self, init, ask, tell) -> SearchSolver:
+        """The search with this sampling, whose states have a ``factor (d, d)`` of the covariance."""
+        xp = self.backend.xp
+
+        def limit(state, most):
+            narrow = 1 / xp.clip(xp.sqrt(xp.sum(state.factor**2, axis=1)) / most, min=1.0)
+            return state._replace(factor=narrow[:, None] * state.factor)
+
+        return self.solver(init, ask, tell, lambda state: factor_spread(xp, state.factor), limit)
+
+    def diagonal(self, init, ask, tell) -> SearchSolver:
+        """The search with this sampling, whose states have the standard deviations ``sigma (d,)``."""
+        xp = self.backend.xp
+
+        def limit(state, most):
+            return state._replace(sigma=xp.minimum(state.sigma, most))
+
+        return self.solver(init, ask, tell, lambda state: diagonal_spread(xp, state.sigma), limit)
 
 
 class FactoredState(NamedTuple):
@@ -122,7 +141,7 @@ def factored(
         UserError: a domain that is not real, or a setting out of range.
     """
     sampling = Sampling(name, backend, domain, population, noise, baseline, normalise)
-    dim, xp = domain.dim, backend.xp
+    dim = domain.dim
     beta = min(1 / dim, 0.5) if beta is None else beta
     positive("beta", beta)
     move = _step_from_all if sampling.population > dim else _step_in_span
@@ -139,7 +158,7 @@ def factored(
         step, factor = move(backend, state.factor, noise, gradient, beta, scales, means)
         return FactoredState(state.mean - beta * step, factor)  # mu in (eq. 19), (eq. 26)
 
-    return sampling.solver(init, ask, tell, lambda state: factor_spread(xp, state.factor))
+    return sampling.full(init, ask, tell)
 
 
 def _step_in_span(backend, factor, z, gradient, beta, scales, means):
@@ -170,6 +189,11 @@ def factor_spread(xp, factor: Any) -> tuple[Any, Any]:
     """Geometric mean of the standard deviations along the principal axes, and condition number of ``A A'``."""
     axes = xp.linalg.svdvals(factor)
     return xp.exp(xp.mean(xp.log(axes))), (xp.max(axes) / xp.min(axes)) ** 2
+
+
+def diagonal_spread(xp, sigma: Any) -> tuple[Any, Any]:
+    """Geometric mean of ``sigma``, and the condition number of ``diag(sigma^2)``."""
+    return xp.exp(xp.mean(xp.log(sigma))), (xp.max(sigma) / xp.min(sigma)) ** 2
 
 
 class Spectrum(NamedTuple):

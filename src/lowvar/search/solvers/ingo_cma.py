@@ -7,7 +7,7 @@ import numpy as np
 
 from lowvar.search.gradients import usable
 from lowvar.search.solvers.base import SearchSolver
-from lowvar.search.solvers.gaussian import Sampling, factor_spread, spectrum
+from lowvar.search.solvers.gaussian import Sampling, spectrum
 
 # Lower bound on the eigenvalues of B, so that it at most doubles a deviation; the step size has a factor of its own.
 # CMA-ES multiplies by I + c_1 (..), and its growth has a bound where the implicit step's has none: in few dimensions a
@@ -107,7 +107,7 @@ def ingo_cma(backend, domain, population: int | None = None) -> SearchSolver:
         informative = xp.max(values) > xp.min(values)  # a generation of equal values carries no information
         return CmaState(*(xp.where(informative, new, old) for new, old in zip(after, state, strict=True)))
 
-    return sampling.solver(init, ask, tell, lambda state: factor_spread(xp, state.factor))
+    return sampling.full(init, ask, tell)
 
 
 def _weights(n: int, dim: int) -> tuple[np.ndarray, float, float, float]:

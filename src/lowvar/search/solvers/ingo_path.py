@@ -7,7 +7,7 @@ import numpy as np
 
 from lowvar.errors import positive
 from lowvar.search.solvers.base import SearchSolver
-from lowvar.search.solvers.gaussian import Sampling, factor_spread, spectrum
+from lowvar.search.solvers.gaussian import Sampling, spectrum
 
 _MOST = 0.1  # maximum reduction of an eigenvalue of B by the path: in few dimensions, longer steps reinforce themselves
 _LEAST = 0.25  # minimum of the eigenvalues of B: at most, a generation doubles a standard deviation
@@ -98,4 +98,4 @@ def ingo_path(
         after = PathState(mean, b.times(state.factor, -0.5), b.times(q, 0.5))
         return PathState(*(xp.where(informative, new, old) for new, old in zip(after, state, strict=True)))
 
-    return sampling.solver(init, ask, tell, lambda state: factor_spread(xp, state.factor))
+    return sampling.full(init, ask, tell)

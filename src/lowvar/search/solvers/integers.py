@@ -28,6 +28,10 @@ class Margin:
         population: ``N``.
         box: the bounds, which widen the cells at their ends; None without bounds.
 
+    Attributes:
+        scale: the diagonal of ``A``, ``(dim,)``.
+        spent: see above.
+
     References:
         Hamano, Saito, Nomura and Shirakawa, "CMA-ES with margin", GECCO 2022, eqs. (12) to (18); binary and boundary
         cells are treated as inner ones here, because mirrored bounds have a cell of width 2 there.
@@ -36,7 +40,7 @@ class Margin:
     def __init__(self, integers: np.ndarray, mean: np.ndarray, population: int, box: Box | None):
         self._which, self._box = np.flatnonzero(integers), box
         self._mean, self._own = mean.astype(float), mean.astype(float)
-        self._scale = np.ones(len(mean))
+        self.scale = np.ones(len(mean))
         self._least = 0.5 / (population * len(mean))
         self.spent = False
 
@@ -46,7 +50,7 @@ class Margin:
 
     def points(self, z: np.ndarray) -> np.ndarray:
         """The points for the search's own ``z (n, dim)``, before rounding."""
-        return self._mean + self._scale * (z - self._own)
+        return self._mean + self.scale * (z - self._own)
 
     def learn(self, own: np.ndarray, deviations: np.ndarray) -> None:
         """Follows a search whose mean is now ``own (dim,)``, and restores the margin.
@@ -55,11 +59,11 @@ class Margin:
             own: the search's mean.
             deviations: its standard deviations, ``(dim,)``.
         """
-        self._mean += self._scale * (own - self._own)
+        self._mean += self.scale * (own - self._own)
         self._own = own.astype(float)
         i = self._which
         below, above = (self._box.cell(self._mean) if self._box else _cell(self._mean, np.ones(len(own))))[:, i]
-        sigma = np.maximum(self._scale[i] * deviations[i], 1e-300)
+        sigma = np.maximum(self.scale[i] * deviations[i], 1e-300)
         low, high = ndtr(-below / sigma), ndtr(-above / sigma)
         short = (np.minimum(low, high) < self._least) & np.isfinite(below + above)
         fine = deviations[i] <= _DIGITS * np.spacing(np.abs(own[i]))
@@ -72,7 +76,7 @@ class Margin:
         low, high = low + excess * (low - least), high + excess * (high - least)
         width = (below + above) / (-ndtri(low) - ndtri(high))
         chosen = i[short]
-        self._scale[chosen] *= width / sigma[short]
+        self.scale[chosen] *= width / sigma[short]
         self._mean[chosen] += -ndtri(low) * width - below
 
 
