@@ -102,7 +102,15 @@ def van_der_pol(
             for start in range(0, count, 4)
         ),
         derived={"log_evidence": log_evidence},
-        about={"ladder": LADDER, "observations": seen},
+        about={
+            "ladder": LADDER,
+            "observations": seen,
+            "times": times,
+            "series": ("u",),
+            "task_times": (),
+            "solve": solve,
+            "posterior": count - 1,
+        },
     )
 
 
@@ -122,6 +130,15 @@ def _programs(times, seen):
         return at
 
     return jax.jit(misfit(_SAMPLING, "tsit5")), remembered(rowwise(jax.value_and_grad(misfit(_EXACT, "dopri8"))))
+
+
+def solve(points: np.ndarray, times: np.ndarray) -> np.ndarray:
+    """``u`` at given times, for parameters ``(n, 1)``: ``(n, s, 1)``.
+
+    >>> solve(np.ones((2, 1)), np.arange(3.0))[:, 0, 0].tolist()  # the initial value
+    [0.0, 0.0]
+    """
+    return rowwise(_solution(times, _EXACT, "dopri8"))(points)[:, :, :1]
 
 
 def log_evidence(values: np.ndarray) -> np.ndarray:

@@ -276,6 +276,82 @@ def test_each_generation_is_the_formula(name, shaping, d, n):
     assert all(getattr(formula, "held", []))  # a path that is long is in the next test
 
 
+def natural_gradient(log_density, log_partition, eta, points, values):
+    """``F^-1`` times the estimated gradient of ``E f``, both by derivatives in the natural parameters ``eta``."""
+    import torch
+
+    def expected(eta):
+        return (torch.stack([log_density(x, eta) for x in points]) * values).mean()
+
+    fisher = torch.func.hessian(log_partition)(eta)
+    return torch.linalg.solve(fisher, torch.func.grad(expected)(eta))
+
+
+def test_a_step_is_a_natural_gradient_of_a_gaussian():
+    """Theorem 1: the derivatives with respect to the mean parameters, which give the step, are ``F^-1 grad_eta``."""
+    import torch
+
+    d, n, beta = 3, 7, 0.05
+    rng, rows = np.random.default_rng(1), torch.tril_indices(d, d)
+    solver = SEARCH.get("ingo")(TORCH, Domain("real", d), n, beta, **RAW)
+    state = solver.init(rng.normal(size=d), 0.7)._replace(factor=TORCH.asarray(rng.normal(size=(d, d)) + 2 * np.eye(d)))
+
+    def split(eta):  # (Sigma^-1 mu, -Sigma^-1 / 2), whose symmetric second part is its lower triangle
+        lower = torch.zeros(d, d, dtype=eta.dtype).index_put((rows[0], rows[1]), eta[d:])
+        return eta[:d], lower + lower.T - torch.diag(torch.diagonal(lower))
+
+    def joined(state):
+        precision = torch.linalg.inv(state.factor @ state.factor.T)
+        return torch.cat([precision @ state.mean, (-precision / 2)[rows[0], rows[1]]])
+
+    def log_partition(eta):
+        first, second = split(eta)
+        return -first @ torch.linalg.solve(second, first) / 4 - torch.logdet(-2 * second) / 2
+
+    def log_density(x, eta):
+        first, second = split(eta)
+        return first @ x + x @ second @ x - log_partition(eta)
+
+    z, values = (TORCH.asarray(rng.normal(size=shape)) for shape in ((n, d), n))
+    points = solver.ask(state, z)
+    expected = natural_gradient(log_density, log_partition, joined(state), points, values)
+    moved = joined(solver.tell(state, z, points, values)) - joined(state)
+    np.testing.assert_allclose(moved, -beta * expected, rtol=1e-8, atol=1e-12)
+
+
+def test_a_step_is_a_natural_gradient_of_coin_flips():
+    """Theorem 1, as in the test above, in the natural parameters of Appendix A."""
+    import torch
+
+    d, n, beta = 4, 6, 0.1
+    rng = np.random.default_rng(2)
+    solver = SEARCH.get("ingo_binary")(TORCH, Domain("binary", d), n, beta, margin=1e-6, **RAW)
+    state = solver.init(np.array([0.2, 0.5, 0.6, 0.9]), 0.0)
+    noise, values = TORCH.asarray(rng.random((n, d))), TORCH.asarray(rng.normal(size=n))
+
+    def log_partition(eta):
+        return torch.log1p(torch.exp(eta)).sum()
+
+    points = solver.ask(state, noise)
+    expected = natural_gradient(
+        lambda x, eta: eta @ x.to(eta.dtype) - log_partition(eta), log_partition, state.logits, points, values
+    )
+    moved = solver.tell(state, noise, points, values).logits - state.logits
+    np.testing.assert_allclose(moved, -beta * expected, rtol=1e-9, atol=1e-13)
+
+
+@pytest.mark.parametrize("least", [1e-3, 0.25, 0])
+def test_a_step_too_long_for_a_variance(least):
+    """Plain descent keeps a share of it, or as the paper prints it, breaks down."""
+    z = np.array([[2.0, 0.1], [-2.0, 0.1]])  # M has 3 and -0.99 on its diagonal
+    solver = SEARCH.get("reinforce_gd")(TORCH, Domain("real", 2), 2, 1.0, least=least, **RAW)
+    state = solver.init(np.zeros(2), 1.0)
+    after = solver.tell(state, TORCH.asarray(z), None, TORCH.asarray(np.ones(2)))
+    shares = np.asarray(after.sigma) ** 2
+    assert shares[1] == pytest.approx(1 + 0.5 * 0.99, rel=1e-12)
+    assert shares[0] == pytest.approx(least, rel=1e-12) if least else np.isnan(shares[0])
+
+
 @pytest.mark.parametrize("name", ["ingo_cma", "ingo_path"])
 @pytest.mark.parametrize(("d", "n"), SIZES)
 def test_a_mean_that_goes_straight_on(name, d, n):

@@ -18,7 +18,7 @@ from lowvar_studies.integrals.importance import affine, fitted, posterior_means
 from lowvar_studies.integrals.lotka_volterra import PRIOR_DEVIATION, PRIOR_MEAN, START
 from lowvar_studies.integrals.normal import gauss_hermite
 from lowvar_studies.integrals.rowwise import remembered, rowwise
-from lowvar_studies.integrals.van_der_pol import LADDER, by_quadrature, log_evidence
+from lowvar_studies.integrals.van_der_pol import LADDER, NOISE, by_quadrature, log_evidence
 
 NORMAL = [("south", {}), ("south", {"variance": 1.1, "swapped": True}), ("step", {}), ("borehole", {})]
 
@@ -101,6 +101,9 @@ def test_van_der_pol_against_another_solver():
     expected = np.array([reference_van_der_pol(x, seen) for x in points[:, 0]])
     np.testing.assert_allclose(problem.value(4, points), expected, rtol=1e-8)
     np.testing.assert_allclose(problem.value(35, points), expected**2, rtol=1e-8)
+    solved = problem.about["solve"](points, problem.about["times"])[:, :, 0]
+    misfit = -0.5 * (((seen - solved) / NOISE) ** 2).sum(1) - 11 / 2 * np.log(2 * np.pi * NOISE**2)
+    np.testing.assert_allclose(misfit, expected, rtol=1e-8)
     slope = [(reference_van_der_pol(x + h, seen) - reference_van_der_pol(x - h, seen)) / (2 * h) for x in points[:, 0]]
     prior = (-(1 + np.log(points) / 0.0625) / points)[:, 0]
     for k in (0, 20, 30):

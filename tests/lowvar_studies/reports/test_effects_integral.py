@@ -96,6 +96,47 @@ def test_error_ratio_by_pairs(judge, mine, rivals, more, ours, verdict):
     assert f"sizes 20, {len(mine)} repetitions" in row["note"]
 
 
+def of_two_problems(here, there, truth_error=0.0):
+    """Tables of the problems p and q: errors of the methods m and n on each."""
+    both = [evidence(trace(a), trace(b, "n"), truth_error=truth_error) for a, b in (here, there)]
+    return {
+        name: pd.concat([both[0][name], both[1][name].assign(problem="q")], ignore_index=True)
+        for name in ("errors", "sums", "estimates")
+    }
+
+
+def test_a_gain_beside_another(judge):
+    """Half of the error here and three quarters there; with pairs of independent noise, the interval covers 2/3."""
+    rng = np.random.default_rng(0)
+    gain = {**AT, "other": "n", "beside": "q", "below": 1}
+    exact = judge("gain_ratio", of_two_problems((NOISE / 2, NOISE), (0.75 * NOISE, NOISE)), **gain)
+    assert (exact["verdict"], exact["ours"]) == ("holds", pytest.approx(2 / 3))
+    assert exact["low"] == pytest.approx(exact["high"]) == pytest.approx(2 / 3)
+    covered = 0
+    for _ in range(20):
+        a, b, c, d = rng.standard_normal((4, 80))
+        row = judge("gain_ratio", of_two_problems((a / 2, b), (0.75 * c, d)), **gain)
+        covered += row["low"] <= 2 / 3 <= row["high"]
+        assert 0.5 < row["high"] / row["low"] / np.exp(2 * 1.96 * np.sqrt(4 * (np.pi / 2 - 1) / 80)) < 2
+    assert covered >= 17
+    hidden = judge("gain_ratio", of_two_problems((NOISE / 2, NOISE), (0.75 * NOISE, NOISE), 1.0), **gain)
+    assert hidden["verdict"] == "undecided"
+    lost = judge("gain_ratio", of_two_problems(([np.nan, *NOISE[1:]], NOISE), (NOISE, NOISE)), **gain)
+    assert lost["verdict"] != "holds"
+
+
+@pytest.mark.parametrize(
+    ("above", "of", "truth_error", "verdict"),
+    [(20, 20, 0.0, "holds"), (0, 20, 0.0, "holds"), (10, 20, 0.0, "fails"), (16, 20, 0.0, "holds"),
+     (15, 20, 0.0, "undecided"), (4, 4, 0.0, "undecided"), (20, 20, 5.0, "undecided")],
+)  # fmt: skip
+def test_the_central_half_of_estimates(judge, above, of, truth_error, verdict):
+    """Of estimates of which 16 of 20 are on one side, a quarter of them all, 5, cannot be on the other."""
+    tables = evidence(trace(np.r_[np.ones(above), -np.ones(of - above)]), truth_error=truth_error)
+    row = judge("same_side", tables, **AT, above=0.75)
+    assert (row["verdict"], row["ours"]) == (verdict, max(above, of - above) / of)
+
+
 def test_errors_that_the_truth_hides_have_no_ratio(judge):
     row = judge(
         "error_ratio", evidence(trace(NOISE / 2), trace(NOISE, "n"), truth_error=1.0), **AT, others=["n"], below=1

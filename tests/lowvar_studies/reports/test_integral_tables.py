@@ -12,6 +12,7 @@ from lowvar_studies.jobs.commands import nested
 from lowvar_studies.reports.integral import errors as A
 from lowvar_studies.reports.integral import estimates as E
 from lowvar_studies.reports.integral.family import metrics
+from lowvar_studies.reports.integral.illustrations import predictive
 
 TRUTH = 3.0
 
@@ -164,3 +165,17 @@ def test_seconds_of_a_repetition_beside_the_last_tasks_error():
     assert (few["tasks"], few["repetitions"], few["seconds_per_repetition"], many["seconds_per_repetition"]) == (2, 4, 0.25, 2.0)  # fmt: skip
     assert (many["task"], many["mae"], many["points"]) == ("z", errors.iloc[-1]["mae"], 20)
     assert len(A.with_seconds(timings.iloc[:2], errors)) == 1
+
+
+def test_a_series_under_the_posterior():
+    """Of a line with random slope: the points of the task under the posterior count, and one series needs no column."""
+    slopes = np.random.default_rng(0).standard_normal((400, 1))
+    about = {"solve": lambda x, t: (x * np.asarray(t))[:, :, None], "times": [0.0, 2.0], "observations": [0.5, 1.5],
+             "series": ("u",), "task_times": (), "posterior": 1}  # fmt: skip
+    problem, draws = SimpleNamespace(name="line", about=about), SimpleNamespace(points=[[99 * slopes], [1 + slopes]])
+    rows = predictive(problem, draws, points=5)
+    assert list(rows["time"]) == [0, 0.5, 1, 1.5, 2]
+    assert not rows["task"].any()
+    np.testing.assert_array_equal(rows["observed"], [0.5, np.nan, np.nan, np.nan, 1.5])
+    np.testing.assert_allclose(rows["mean"], rows["time"] * (1 + slopes.mean()), atol=1e-12)
+    np.testing.assert_allclose(rows["high"], rows["time"] * np.quantile(1 + slopes, 0.975), atol=1e-12)

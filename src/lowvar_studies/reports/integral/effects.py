@@ -1,4 +1,4 @@
-"""Effects on integrals: ratios of errors, and the coverage of intervals.
+"""Effects on integrals: ratios of errors, sides of the truth, and the coverage of intervals.
 
 Errors are absolute: of one task, or without ``task`` the sum over all tasks except derived ones. ``sizes`` has the
 format of the tables: ``20``, or ``40/20`` if tasks have different numbers of points. A mean error with a failed
@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 import numpy as np
 import pydantic
 
-from lowvar.core.intervals import FEWEST, LEVEL
+from lowvar.core.intervals import FEWEST, LEVEL, share_interval
 from lowvar_studies.reports.effect import Declared, Effect, Effects, about, compare, rows
 from lowvar_studies.reports.integral.errors import sum_of_errors
 
@@ -54,6 +54,43 @@ def error_ratio(tables, problem: str, method: str, sizes: Sizes, others: tuple[s
 
 
 @EFFECTS.effect
+def gain_ratio(tables, problem: str, method: str, other: str, sizes: Sizes, beside: str, task: str | None = None,
+               backend: str = "torch"):  # fmt: skip
+    """The mean absolute error divided by that of ``other``, divided by the same ratio on the problem ``beside``.
+
+    Below 1, the method gains more on ``problem``. The draws of two problems are independent: the interval has, on
+    either side, the distances of both ratios from their own limits, in logarithms, added in quadrature (Zou and Donner,
+    2008). It has none if an error there is at most twice ``truth_error``.
+    """
+    here, there = (_log_gain(tables, name, method, other, sizes, task, backend) for name in (problem, beside))
+    value, below, above = here[0] - there[0], here[0] - here[1], here[2] - here[0]
+    low, high = value - math.hypot(below, there[2] - there[0]), value + math.hypot(above, there[0] - there[1])
+    ends = (math.exp(end) for end in (value, low, high))
+    return Effect.from_interval(ends, note=f"{problem} and {beside}, sizes {sizes}")
+
+
+@EFFECTS.effect
+def same_side(tables, problem: str, method: str, sizes: Sizes, task: str, backend: str = "torch"):
+    """The larger of the shares of estimates above and below the truth, with Clopper and Pearson's interval.
+
+    Above 0.75, an interval with the central half of the estimates excludes the truth. It is undecided if
+    ``truth_error`` is above 0.3 median absolute errors.
+    """
+    wanted = {"problem": problem, "method": method, "sizes": sizes, "backend": backend, "task": task}
+    found, one = rows(tables, "estimates", **wanted), _errors(tables, problem, method, sizes, task, backend)
+    error, truth_error = found["error"].to_numpy(float), float(one["truth_error"])
+    n, note = len(error), about(one)
+    number = max(int((error > 0).sum()), int((error < 0).sum()))
+    low, high = (float(end) for end in share_interval(number, n))
+    if not np.isfinite(error).all() or truth_error > _KNOWN * np.median(np.abs(error)):
+        note = f"the truth's error, {truth_error:.1e}, is too large, or a repetition failed; {note}"
+        return Effect(number / n, low, high, pairs=n, note=note, bounds=(np.nan, np.nan))
+    half = (n + 1) // 2  # the larger share is a half or more
+    reach = float(share_interval(n, n)[0]), float(share_interval(half, n)[1])
+    return Effect(number / n, low, high, pairs=n, counted=True, reach=reach, note=f"{number} on one side; {note}")
+
+
+@EFFECTS.effect
 def coverage(tables, problem: str, method: str, sizes: Sizes, task: str, backend: str = "torch"):
     """The share of repetitions in which the method's own 95 % interval contains the truth.
 
@@ -83,6 +120,16 @@ def _size_ratio(tables, problem, method, sizes, more, task, backend):
         return replace(ratio, note=note)
     note = f"errors are at most twice the truth's error, {errors[0]['truth_error']:.1e}; {note}"
     return replace(ratio, note=note, bounds=(np.nan, np.nan))
+
+
+def _log_gain(tables, problem, method, other, sizes, task, backend):
+    """The logarithm of a ratio of mean errors and of its interval's ends; NaN if the truth hides an error."""
+    mine, rival = (_of_repetitions(tables, problem, name, sizes, task, backend) for name in (method, other))
+    ratio = compare(mine, rival, "means")
+    known = all(_errors(tables, problem, name, sizes, task, backend)["resolved"] for name in (method, other))
+    ends = (ratio.value, ratio.low, ratio.high) if known else (ratio.value, np.nan, np.nan)
+    with np.errstate(divide="ignore"):
+        return tuple(float(end) for end in np.log(ends))
 
 
 def _errors(tables, problem, method, sizes, task, backend):

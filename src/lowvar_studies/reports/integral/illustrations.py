@@ -213,11 +213,12 @@ SCORES = Table(
 
 
 def predictive(problem, draws, points: int = 201):
-    """Posterior of the populations over time; Sun, Barp and Briol, Figures 7 and 8.
+    """Posterior of observed series over time; Sun, Barp and Briol, Figures 2 (left), 7 and 8.
 
     Args:
         problem: its ``about`` has ``solve`` ``(points (n, d), times (s,)) -> (n, s, k)``, ``times``, ``observations
-            (s, k)``, ``series`` (names) and ``task_times``.
+            (s, k)``, or ``(s,)`` of one series, ``series`` (names) and ``task_times``; and ``posterior``, a task under
+            the posterior, if the first is not.
         draws: samples; those of the first repetition are used.
     """
     import pandas as pd
@@ -228,12 +229,13 @@ def predictive(problem, draws, points: int = 201):
     times = np.asarray(about["times"], float)
     asked = np.asarray(about["task_times"], float)
     grid = np.unique(np.concatenate([np.linspace(times[0], times[-1], points), times, asked]))
-    paths = np.asarray(about["solve"](draws.points[0][0], grid))
+    paths = np.asarray(about["solve"](draws.points[problem.about.get("posterior", 0)][0], grid))
+    seen = np.asarray(about["observations"]).reshape(len(times), -1)
     low, high = np.nanquantile(paths, [0.025, 0.975], axis=0)
     out = []
     for k, series in enumerate(about["series"]):
         observed = np.full(len(grid), np.nan)
-        observed[np.searchsorted(grid, times)] = np.asarray(about["observations"])[:, k]
+        observed[np.searchsorted(grid, times)] = seen[:, k]
         out.append(
             pd.DataFrame({"series": series, "time": grid, "mean": np.nanmean(paths[:, :, k], axis=0),
                           "low": low[:, k], "high": high[:, k], "observed": observed,

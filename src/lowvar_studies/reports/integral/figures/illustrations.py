@@ -202,7 +202,7 @@ def draw_series(rows: Frame) -> Picture:
     for name, ax in zip(names, axes, strict=True):
         ax.set_title(str(name))
         marked |= _series(ax, rows[rows["series"] == name].sort_values("time"))
-        ax.set_ylabel("abundance")
+        ax.set_ylabel("value")
     axes[-1].set_xlabel("time")
     axes[-1].xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, steps=[1, 2, 5, 10]))
     fig.align_ylabels(axes)
