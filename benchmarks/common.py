@@ -177,13 +177,13 @@ def record(name: str, cases: list[dict]) -> None:
     path.write_text("[\n" + ",\n".join(lines) + "\n]\n", "utf-8")
 
 
-def rounded(value):
-    """Numbers with five significant digits, in dictionaries and lists."""
+def rounded(value, digits: int = 5):
+    """Numbers with so many significant digits, in dictionaries and lists."""
     if isinstance(value, dict):
-        return {name: rounded(one) for name, one in value.items()}
+        return {name: rounded(one, digits) for name, one in value.items()}
     if isinstance(value, (list, tuple)):
-        return [rounded(one) for one in value]
-    return float(f"{value:.5g}") if isinstance(value, float) else value
+        return [rounded(one, digits) for one in value]
+    return float(f"{value:.{digits}g}") if isinstance(value, float) else value
 
 
 def met(number: dict) -> bool | None:

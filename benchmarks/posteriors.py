@@ -3,26 +3,32 @@
     python benchmarks/posteriors.py                  # what --out lacks: an hour or two; fills docs/posteriors.md
     python benchmarks/posteriors.py wages            # some cases
     python benchmarks/posteriors.py --page           # fills the page from --out, without running anything
+    python benchmarks/posteriors.py --again "Pathfinder"  # one method anew, beside the rows of the others
     python benchmarks/posteriors.py --out mine.json  # all again; --out is benchmarks/rows/posteriors.json otherwise
 
 The cases of ``thirty_cases`` that NUTS can sample and whose parts cannot be exchanged. Each method starts with empty
 caches; CPU seconds, compilation included. The error of a mean is in NUTS's standard deviations, that of a standard
 deviation relative to NUTS's; of each model the median over all entries of all sites. NUTS's own error is from the
 effective sample sizes of its draws. A silent failure is a model with an entry whose mean is off by more than half a
-standard deviation, or whose standard deviation by more than 50 %, of which the method says nothing.
+standard deviation, or whose standard deviation by more than 50 %, of which the method says nothing. A method that takes
+longer than ten minutes on a model is stopped there. PyMC is of the extra ``posteriors``; without it its rows say so.
 """
 
 import json
+import signal
 import warnings
 
 import common  # noqa: F401  first: it limits the libraries to one thread
 import jax
+import jax.flatten_util
+import jax.numpy as jnp
 import numpy as np
 import numpyro
-from common import REPOSITORY, about, arguments, fill, sized, table, write
+from common import REPOSITORY, about, arguments, fill, rounded, sized, table
 from numpyro.diagnostics import effective_sample_size
 from numpyro.infer import MCMC, NUTS, SVI, Trace_ELBO
 from numpyro.infer.autoguide import AutoNormal
+from numpyro.infer.initialization import init_to_median, init_to_uniform
 from numpyro.infer.util import initialize_model
 from thirty import all_rows, made, timed
 from thirty_cases.common import CASES
@@ -35,6 +41,8 @@ NAMES = [name for name, case in CASES.items() if case.truth and not case.alike a
 WRONG = 0.5  # of a mean, in standard deviations, and of a standard deviation, relative
 DRAWS, STEPS = 4000, 5000
 LEAST = 100  # effective draws of NUTS in every entry
+LONGEST = 600  # seconds of a method on a model
+FIXED, NARROW = 30, -3.0  # draws of DADVI, and the logarithm of the standard deviations that it starts from
 
 
 def moments(draws) -> dict[str, list]:
@@ -97,14 +105,103 @@ def pathfinder(model, data) -> dict:
     """BlackJAX's Pathfinder, of one path, from NumPyro's start."""
     from blackjax.vi import pathfinder as paths
 
-    arguments = all_rows(data)
-    start = initialize_model(jax.random.key(0), model, model_kwargs=arguments, dynamic_args=True)
-    potential, constrain = start.potential_fn(**arguments), start.postprocess_fn(**arguments)
-    state, _ = jax.jit(lambda key, z: paths.approximate(key, lambda z: -potential(z), z))(
-        jax.random.key(3), start.param_info.z
-    )
+    density, constrain, start = unconstrained(model, data, init_to_uniform)
+    state, _ = jax.jit(lambda key, z: paths.approximate(key, density, z))(jax.random.key(3), start)
     draws, _ = paths.sample(jax.random.key(4), state, DRAWS)
-    return {"moments": moments({k: np.asarray(x) for k, x in jax.vmap(constrain)(draws).items()}), "told": False}
+    return {"moments": moments(constrain(draws)), "told": False}
+
+
+def unconstrained(model, data, init):
+    """The log density of a vector, as NumPyro has it; ``(S, d)`` vectors to draws of sites; and a start, ``(d,)``.
+
+    In double precision where JAX has it.
+    """
+    arguments = {name: x.astype(float) if x.dtype == jnp.float32 else x for name, x in all_rows(data).items()}
+    whole = initialize_model(jax.random.key(0), model, model_kwargs=arguments, dynamic_args=True, init_strategy=init)
+    start, back = jax.flatten_util.ravel_pytree(whole.param_info.z)
+    potential, of_sites = whole.potential_fn(**arguments), jax.jit(jax.vmap(whole.postprocess_fn(**arguments)))
+
+    def constrain(draws):
+        return {site: np.asarray(x) for site, x in of_sites(jax.vmap(back)(draws)).items()}
+
+    return lambda z: -potential(back(z)), constrain, start
+
+
+def pymc_advi(model, data, size) -> dict:
+    """PyMC's ``fit(method="advi")`` by its defaults, from the medians of the prior, in double precision.
+
+    PyMC starts at centres of the prior too. It has the log density of the NumPyro model and its gradient as one
+    operation, so its seconds have a call from PyTensor into JAX in every step; those of PyTensor's compiler, which runs
+    in processes of its own and keeps its files, they leave out.
+    """
+    import pymc
+    import pytensor.tensor as pt
+    from pytensor.graph.basic import Apply
+    from pytensor.graph.op import Op
+
+    with jax.enable_x64(True):
+        density, constrain, start = unconstrained(model, data, init_to_median)
+        both = jax.jit(jax.value_and_grad(density))
+
+        class LogDensity(Op):
+            """The log density of a vector, and its gradient."""
+
+            def make_node(self, z):
+                return Apply(self, [pt.as_tensor(z)], [pt.dscalar(), pt.dvector()])
+
+            def perform(self, node, inputs, outputs):
+                value, slope = both(inputs[0])
+                outputs[0][0], outputs[1][0] = np.asarray(value), np.array(slope)
+
+            def L_op(self, inputs, outputs, output_grads):
+                return [output_grads[0] * outputs[1]]
+
+        with pymc.Model():
+            z = pymc.Flat("z", shape=len(start), initval=np.asarray(start))
+            pymc.Potential("posterior", LogDensity()(z)[0])
+            fit = pymc.fit(sized(size, 10_000, 10_000, 20), method="advi", random_seed=0, progressbar=False)
+        eps = np.random.default_rng(2).standard_normal((DRAWS, len(start)))
+        draws = fit.mean.eval() + fit.std.eval() * eps
+        return {"moments": moments(constrain(draws)), "told": False}
+
+
+def dadvi(model, data, *, linear: bool) -> dict:
+    """Mean-field ADVI with fixed draws, by a trust region of Newton steps from the medians of the prior.
+
+    In double precision. It tells of an optimiser that has not converged.
+
+    Args:
+        model: of NumPyro.
+        data: its arguments.
+        linear: whether the covariance is that of linear response, from the Hessian of the same objective, which is a
+            matrix in all dimensions that there are here.
+
+    References:
+        Giordano, Ingram and Broderick, "Black box variational inference with a deterministic objective", 2024.
+    """
+    from scipy.optimize import minimize
+
+    with jax.enable_x64(True):
+        density, constrain, start = unconstrained(model, data, init_to_median)
+        d, rng = len(start), np.random.default_rng(0)
+        eps = jnp.asarray(rng.standard_normal((FIXED, d)))
+
+        def loss(params):
+            mu, log_sigma = params[:d], params[d:]
+            return -jnp.mean(jax.vmap(density)(mu + jnp.exp(log_sigma) * eps)) - jnp.sum(log_sigma)
+
+        product = jax.jit(lambda params, v: jax.jvp(jax.grad(loss), (params,), (v,))[1])
+        found = minimize(jax.jit(jax.value_and_grad(loss)), np.append(start, np.full(d, NARROW)), jac=True,
+                         hessp=product, method="trust-ncg")  # fmt: skip
+        mu, factor = found.x[:d], np.diag(np.exp(found.x[d:]))
+        if linear:
+            hessian = np.stack([product(found.x, one) for one in np.eye(2 * d)])
+            if not np.linalg.eigvalsh((hessian + hessian.T) / 2)[0] > 0:
+                return {"refused": "the Hessian is not positive"}
+            covariance = np.linalg.inv((hessian + hessian.T) / 2)[:d, :d]
+            factor = np.linalg.cholesky((covariance + covariance.T) / 2)
+        draws = mu + rng.standard_normal((DRAWS, d)) @ factor.T
+        return {"moments": moments(constrain(draws)), "told": not found.success, "says": found.message}
 
 
 def full_rank(model, data, size) -> dict:
@@ -120,7 +217,43 @@ METHODS = {
     "fit, full rank": full_rank,
     "NumPyro's SVI": svi,
     "Pathfinder": lambda model, data, size: pathfinder(model, data),
+    "PyMC's ADVI": pymc_advi,
+    "DADVI, 30 draws": lambda model, data, size: dadvi(model, data, linear=False),
+    "DADVI, 30 draws, linear response": lambda model, data, size: dadvi(model, data, linear=True),
 }
+
+
+def in_time(run):
+    """The result of a call; ``TimeoutError`` after ``LONGEST`` seconds."""
+
+    def stop(*_):
+        raise TimeoutError(f"stopped after {LONGEST // 60} minutes")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(LONGEST)
+    try:
+        return run()
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def measured(run) -> dict:
+    """The result of a method with its CPU seconds, or the reason why there is none."""
+    try:
+        result, seconds = timed(run)
+    except (lowvar.UserError, TimeoutError, ImportError) as error:
+        return {"refused": str(error)}
+    return rounded(result | {"seconds": seconds}, 6)
+
+
+def keep(path, found: dict) -> None:
+    """Writes the rows, a model a line, under a temporary name, and renames it."""
+    lines = (f"{json.dumps(name)}: {json.dumps(record)}" for name, record in found.items())
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.partial")
+    partial.write_text("{\n" + ",\n".join(lines) + "\n}\n", "utf-8")
+    partial.replace(path)
 
 
 def errors(found: dict, against: dict) -> tuple[np.ndarray, np.ndarray]:
@@ -202,7 +335,7 @@ def picture(found: dict) -> None:
     from matplotlib import pyplot as plt
 
     models = [name for name, record in found.items() if good(record)]
-    figure, axis = plt.subplots(figsize=(7, 2.8), layout="constrained")
+    figure, axis = plt.subplots(figsize=(7, 1 + 0.36 * len(METHODS)), layout="constrained")
     for row, method in enumerate(METHODS):
         there = [name for name in models if "moments" in found[name].get(method, {})]
         values = [np.median(errors(found[name][method], found[name]["NUTS"])[1]) for name in there]
@@ -223,29 +356,29 @@ def main() -> None:
     parser.set_defaults(out=ROWS)
     parser.add_argument("cases", nargs="*", help=f"some of: {', '.join(NAMES)} (default: all)")
     parser.add_argument("--page", action="store_true", help=f"only fill {PAGE.name} from what is in --out")
+    parser.add_argument("--again", action="append", default=[], choices=METHODS, metavar="METHOD",
+                        help="run this method anew, in place of its rows in --out (may be repeated)")  # fmt: skip
     args = parser.parse_args()
     if unknown := [name for name in args.cases if name not in NAMES]:
         parser.error(f"no case {unknown[0]!r}; there are {', '.join(NAMES)}")
     jax.config.update("jax_enable_compilation_cache", False)
     found = json.loads(args.out.read_text()) if args.out.is_file() else {}
+    now = {key: value for key, value in about().items() if key in ("date", "commit")}
     print(table(["model", *METHODS, ""], []))
     for name in [] if args.page else args.cases or sized(args.size, NAMES, NAMES, ["one", "units"]):
         model, data = made(name, CASES[name].rows[0])
-        record = found.setdefault(name, {"measured": about()})
+        record = found.setdefault(name, {})
         for method, run in {"NUTS": reference, **METHODS}.items():
-            if method in record:
-                continue
-            try:
-                record[method], seconds = timed(lambda run=run: run(model, data, args.size))
-                record[method]["seconds"] = seconds
-            except lowvar.UserError as error:
-                record[method] = {"refused": str(error)}
-            write(args.out, found)
+            if method not in record or method in args.again:
+                within = in_time if method in METHODS else lambda run: run()
+                result = measured(lambda run=run, within=within: within(lambda: run(model, data, args.size)))
+                record[method] = result | {"measured": now}
+                keep(args.out, found)
         print(f"| {' | '.join(map(str, by_model({name: record})[0]))} |", flush=True)
     if args.size == "full" and (args.page or not args.cases):
-        times = {record["measured"]["date"]: record["measured"]["commit"] for record in found.values()}
-        made_at = f"{', '.join(f'{date}, `{commit}`' for date, commit in sorted(times.items()))}."
-        fill(PAGE, "methods", f"{table(HEADS, summaries(found))}\n\n{made_at}")
+        ran = [one["measured"] for record in found.values() for one in record.values()]
+        times = sorted({(one["date"], one["commit"]) for one in ran})
+        fill(PAGE, "methods", f"{table(HEADS, summaries(found))}\n\n{', '.join(f'{a}, `{b}`' for a, b in times)}.")
         fill(PAGE, "models", table(["model", *METHODS, ""], by_model(found)))
         picture(found)
         print(f"wrote {PAGE}")

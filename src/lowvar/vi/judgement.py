@@ -733,34 +733,55 @@ def _compared(problem, params, weights, eps) -> tuple[tuple[str, float] | None, 
     return (site, value) if value > 1 else None, optimum
 
 
-def misfit(problem, params, weights, eps) -> str:
-    """What a full-rank guide surely misses by smoothed importance weights, in words: a width, or a mean.
+class Misfit(NamedTuple):
+    """A moment of a latent site's entry that a guide misses.
 
-    Nothing where all ratios of standard deviations and differences of means are small, or may be: their errors are from
+    Attributes:
+        site: the site.
+        moment: ``"sd"`` or ``"mean"``.
+        size: the posterior's standard deviation over the guide's; or its mean minus the guide's, in the guide's
+            standard deviations.
+    """
+
+    site: str
+    moment: str
+    size: float
+
+    def __str__(self):
+        if self.moment == "sd":
+            return f"{self.site} has {self.size:.2g} times the standard deviation"
+        return f"the mean of {self.site} is {abs(self.size):.2g} standard deviations off"
+
+
+def misfit(problem, params, weights, eps) -> Misfit | None:
+    """The standard deviation, or else the mean, that a full-rank guide surely misses by smoothed importance weights.
+
+    None where all ratios of standard deviations and differences of means are small, or may be: their errors are from
     groups of the draws.
     """
     import scipy.stats
 
     if not np.isfinite(weights).all():
-        return ""
+        return None
     backend, guide, weights = problem.backend, problem.guide, np.log(smoothed_weights(weights))
     drawn = backend.jit(backend.vmap(lambda eps: guide.transform(params, eps)))
     z, free = backend.to_numpy(drawn(backend.asarray(eps))), noisy_of(problem)
     z = (z[:, free] - backend.to_numpy(guide.point(params)["mu"])[free]) / backend.to_numpy(guide.scale(params))[free]
     quantile = scipy.stats.t.ppf(1 - _CHANCE / max(len(free), 1), _PARTS - 1) / _PARTS**0.5
     parts = list(zip(np.array_split(weights, _PARTS), np.array_split(z, _PARTS), strict=True))
-    for of, least, said in (
-        (lambda *draws: np.log(spread(*draws)), np.log(_NARROW),
-         lambda site, log: f"{site} has {np.exp(log):.2g} times the standard deviation"),
-        (center, _MEAN_OFF, lambda site, off: f"the mean of {site} is {abs(off):.2g} standard deviations off"),
-    ):  # fmt: skip
-        found, error = of(weights, z), quantile * np.std([of(*part) for part in parts], axis=0, ddof=1)
-        sure = np.abs(found) - error
+    for moment, statistic, least in (
+        ("sd", lambda *draws: np.log(spread(*draws)), np.log(_NARROW)),
+        ("mean", center, _MEAN_OFF),
+    ):
+        estimate = statistic(weights, z)
+        error = quantile * np.std([statistic(*part) for part in parts], axis=0, ddof=1)
+        sure = np.abs(estimate) - error
         if sure.max(initial=0.0) > least:
             worst = int(sure.argmax())
             site = next(name for name, where in problem.sites.items() if where.start <= free[worst] < where.stop)
-            return said(site, found[worst])
-    return ""
+            size = float(estimate[worst])
+            return Misfit(site, moment, float(np.exp(size)) if moment == "sd" else size)
+    return None
 
 
 def _left(problem, optimum: Optimum | None, settings) -> str:

@@ -45,7 +45,8 @@ _FLAT = 1e-6  # the smallest eigenvalue of a Hessian, in units of the guide, whe
 _KINKED, _PERHAPS, _SURE = 0.1, 2.5, 5
 _ROUGH = 16  # times as many draws where there are kinks, at least so many for each term of a regression, and
 _COARSE = 0.1  # the largest relative error of a standard deviation from them
-_AGAIN, _STILL = 20, 1e-3  # rounds of smoothing at most, and the relative change of a width in the last one
+_AGAIN, _STILL = 20, 1e-3  # rounds of smoothing at most, and the relative change of any width in the last one
+_SLOW = 0.95  # the largest change of a round relative to the round before, as of a geometric series
 _NUMBERS = 3 * 2**26  # of draws x coordinates at once
 _OFF, _ERRORS = 0.25, 3  # the largest distance of a mean from its optimum, in standard deviations, by so many errors
 # draws x rows x coordinates^2, or of rows with variables of their own draws x variables^2: where it costs no more than
@@ -171,8 +172,14 @@ def coordinates(curvature: "Curvature", error: float, work: int = _WORK) -> Coor
         found = curvature.of_coordinates(draws, work)
     if found is None:
         raise UserError(curvature.no_optimum("its curvature is not positive there"))
-    if not curvature.smooth and found.error.max(initial=0.0) > _COARSE:
-        raise UserError(curvature.kinked())
+    if not curvature.smooth and (error := found.error.max(initial=0.0)) > _COARSE:
+        why = f"whose standard deviations have an error of {error:.0%} at as many draws as are affordable"
+        if curvature.change > _STILL:
+            why = (
+                f"and the covariance over which these are smoothed still changes after {curvature.rounds} rounds, by "
+                f"{curvature.change:.2g} of a standard deviation"
+            )
+        raise UserError(curvature.kinked(why))
     return found
 
 
@@ -249,9 +256,11 @@ class Curvature:
         work: of a draw: rows x coordinates^2, or variables^2 where rows have their own.
         free: the coordinates with noise.
         smooth: whether second derivatives have all of the curvature, as far as is known.
+        rounds: in which the covariance over which kinks are smoothed may change.
+        change: of a standard deviation in the last of them, relative: the largest of all directions.
     """
 
-    def __init__(self, fit, seed: int):
+    def __init__(self, fit, seed: int, rounds: int = _AGAIN):
         problem = fit.problem
         if problem.guide.name != "mean_field":
             raise UserError(
@@ -271,6 +280,7 @@ class Curvature:
         if not self.size:
             raise UserError(f"{problem.name}: linear response needs latent variables, and the model has none")
         self.dense, self.smooth = self.size <= _DENSE, True
+        self.rounds, self.change = rounds, 0.0
         self.work = problem.rows_of_pass * (1 if problem.local is not None else dim) * dim
 
     def _in_units(self, mu: np.ndarray, log_sigma: np.ndarray) -> np.ndarray:
@@ -357,7 +367,9 @@ class Curvature:
                 return gradients, hessians
             self.smooth = False
         if not self.affords(draws, work):
-            raise UserError(self.kinked())
+            raise UserError(
+                self.kinked(f"which is too costly to find from draws in {k} coordinates and {self.problem.N} rows")
+            )
         parts = [self._regressed(eps) for eps in self.groups(self._rough(draws))]
         gradients, hessians = map(np.stack, zip(*parts, strict=True))
         return gradients, hessians
@@ -371,7 +383,7 @@ class Curvature:
         if self.smooth:
             return draws * self.work <= work
         rough = self._rough(draws)
-        return rough * self.problem.dim <= _NUMBERS and (1 + _AGAIN) * rough * self.work / self.problem.dim <= work
+        return rough * self.problem.dim <= _NUMBERS and (1 + self.rounds) * rough * self.work / self.problem.dim <= work
 
     def _regressed(self, eps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The gradient and the Hessian, ``(n,)`` and ``(n, n)``, of a group of draws, see the module."""
@@ -393,25 +405,29 @@ class Curvature:
         return gradient[:, self.free] @ factor
 
     def _smoothed(self, covariance: np.ndarray, draws: int) -> tuple[np.ndarray, np.ndarray] | None:
-        """The covariance that is the inverse of the curvature smoothed over it, and relative errors of its widths."""
-        k = len(self.free)
+        """The covariance that is the inverse of the curvature smoothed over it, and relative errors of its widths.
+
+        In the units of the covariance the curvature is then the identity: so its eigenvalues tell the change of the
+        width along every direction, also one in which the posterior is much narrower than along any coordinate.
+        """
         groups = [eps[:, self.free] for eps in self.groups(self._rough(draws))]
-        weights = parts = change = last = np.full(k, np.inf)
-        for _ in range(_AGAIN):
+        slow, parts, weights = 1.0, np.empty(0), np.empty(0)
+        for i in range(self.rounds):
             factor = np.linalg.cholesky(covariance)
-            parts = np.stack([_regression(noise, self._slopes(noise, factor))[1 : 1 + k].T for noise in groups])
+            parts = np.stack(
+                [_regression(noise, self._slopes(noise, factor))[1 : 1 + len(factor)].T for noise in groups]
+            )
             curvature = (parts.mean(0) + parts.mean(0).T) / 2
-            if not np.isfinite(curvature).all() or np.linalg.eigvalsh(curvature)[0] < _FLAT:
+            if not np.isfinite(curvature).all() or (sizes := np.linalg.eigvalsh(curvature))[0] < _FLAT:
                 return None
             weights = np.linalg.solve(curvature, factor.T)  # (k, k): a column for each coordinate
-            before, covariance, last = covariance, factor @ weights, change
-            change = np.abs(np.sqrt(np.diag(covariance) / np.diag(before)) - 1)
-            if change.max() < _STILL:
+            covariance, before, self.change = factor @ weights, self.change, float(np.abs(sizes**-0.5 - 1).max())
+            slow = min(self.change / max(before, _FLAT), _SLOW) if i else _SLOW  # changes fall geometrically
+            if i and self.change < _STILL:
                 break
         quadratic = np.einsum("nk,gnm,mk->gk", weights, parts, weights, optimize=True) / np.diag(covariance)
         error = quadratic.std(0, ddof=1) / _GROUPS**0.5 / 2
-        slow = min(change.max() / last.max(), 0.95)  # changes fall geometrically
-        return (covariance + covariance.T) / 2, error + change * slow / (1 - slow)
+        return (covariance + covariance.T) / 2, error + self.change * slow / (1 - slow)
 
     def of_coordinates(self, draws: int, work: int = _WORK) -> Coordinates | None:
         """See ``coordinates``, for a number of draws; None where their mean curvature is not positive."""
@@ -495,7 +511,7 @@ class Curvature:
         gradients, products, first = (np.stack(part) for part in zip(*parts, strict=True))
         kinks = _kinks(means[:, :k], first[:, len(x) :], products[:, len(x) :, :k], groups[:, :, self.free])
         if kinks[0].any():
-            raise UserError(self.kinked())
+            raise UserError(self.kinked(f"which are found in at most {_DENSE // 2} coordinates"))
         quadratic = (x * products[:, : len(x)]).sum(2)
         gradients[:, len(self.free) :] -= 2**-0.5  # of the entropy
         slope = gradients[:, len(self.free) :] * 2**-0.5  # about the distance of log sigma, whose curvature is about 1
@@ -550,12 +566,12 @@ class Curvature:
             p = left + size / before * p
         raise UserError(self.no_optimum("conjugate gradients do not solve for its curvature in 200 steps"))
 
-    def kinked(self) -> str:
-        """The refusal of a log density with kinks, in too many dimensions."""
+    def kinked(self, why: str) -> str:
+        """The refusal of a log density with kinks."""
         return (
             f"{self.problem.name}: linear response takes second derivatives, and those of this log density lack the "
-            "curvature of its kinks, as of abs() or max(), in too many dimensions or rows to find it from draws: take "
-            "standard deviations from guide='full_rank', or from NUTS"
+            f"curvature of its kinks, as of abs() or max(), {why}: take standard deviations from guide='full_rank', or "
+            "from NUTS"
         )
 
     def no_optimum(self, why: str) -> str:
