@@ -373,7 +373,7 @@ def resampled(of: np.ndarray) -> dict:
     functions = rng.integers(len(of), size=(2000, len(of), 1))
     means = of[functions, rng.integers(of.shape[1], size=(2000, *of.shape))].mean(axis=(1, 2))
     low, high = np.quantile(means, [0.025, 0.975])
-    return {"value": float(of.mean()), "note": f"[{low:.1f}, {high:.1f}]"}
+    return {"value": round(float(of.mean()), 9), "note": f"[{low:.1f}, {high:.1f}]"}
 
 
 def restarts(size: str) -> list[dict]:

@@ -420,6 +420,7 @@ class SearchRun:
         self.dead, self.diverged, self.rests = 0, False, False
         self.width, self.searches = 0.0, 0  # of searches that continued from the best point
         self.starts = starts
+        self.hidden = False  # whether a large constant may hide the differences of values around the best point
         self.patience = 0.0  # generations of a search before the next look at its progress
         self.confirmed, self.ends = math.inf, Counter()  # the value that searches start again from, and their ends
         self.lowest = self.searcher
@@ -634,7 +635,7 @@ class SearchRun:
             self.advice.clear()
         if starts.verdict is None or (new and not rested):
             return status, message
-        flat = not self.first[0] > starts.value  # f may be constant
+        flat = self.hidden or not self.first[0] > starts.value  # f may be constant
         if starts.verdict[0] == "stalled" and starts.back(starts.value) > _BACK and not flat:
             self.advice.clear()
             words = (
@@ -726,6 +727,7 @@ class SearchRun:
                 self._continue(self.method, evaluator.best_at, width * self.sigma0)
                 self.back_to = best if place == "kink" else math.inf
                 return None
+        self.hidden = look.hidden
         status, words, advice = look.verdict(place, ended)
         self.advice += advice
         return status, words.format(why)
