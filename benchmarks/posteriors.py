@@ -342,8 +342,8 @@ def picture(found: dict) -> None:
         axis.plot(np.clip(values, 1e-3, None), np.full(len(values), row), "o", color="0.55", alpha=0.5, markersize=4)
         axis.plot(np.median(values), row, "|", color="C3", markersize=18, markeredgewidth=2.5)
     axis.set(xscale="log", yticks=range(len(METHODS)), yticklabels=list(METHODS),
-             xlabel="relative error of standard deviations, median over a model's entries\n"
-                    "(red: median over models; blue line: NUTS's own error)")  # fmt: skip
+             xlabel="relative error of standard deviations,\nmedian over a model's entries\n"
+                    "(red: median over models; blue line: NUTS's own)")  # fmt: skip
     axis.invert_yaxis()
     axis.axvline(np.median([own_error(found[name]["NUTS"])[1] for name in models]), color="C0", zorder=3)
     axis.spines[["top", "right"]].set_visible(False)

@@ -797,14 +797,14 @@ def _left(problem, optimum: Optimum | None, settings) -> str:
             continue
         worst = int(sure.argmax())
         site = next(name for name, where in problem.sites.items() if where.start <= worst < where.stop)
-        said = words.format(site, abs(off[worst]), "above" if off[worst] > 0 else "below")
+        excess = words.format(site, abs(off[worst]), "above" if off[worst] > 0 else "below")
         falls = settings.average or settings.schedule is not None or settings.own
         mended = ", or change step_size" if falls else ", leave average out, or let the step size fall"
         beyond = f"increase num_steps{mended}"
         if settings.optimizer == LBFGS:
             beyond = "the fixed draws were too few: make stochastic steps from it, init=fit with num_steps="
         return (
-            f"the fit has not converged: the {said} of {problem.guide.about.replace('a ', 'the best ', 1)} guide; "
+            f"the fit has not converged: the {excess} of {problem.guide.about.replace('a ', 'the best ', 1)} guide; "
             f"{beyond}"
         )
     return ""
