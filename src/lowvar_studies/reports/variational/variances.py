@@ -101,7 +101,8 @@ def schemes(designs, batch_sizes: Mapping[str, tuple[int, ...]]):
 
     ends, out = designs[designs["end"]], []
     for key, group in ends.groupby(["problem", "method", "block", "particles"], sort=False):
-        each = {noise: batch_variances(one, batch_sizes[key[0]][0]) for noise, one in group.groupby("noise", sort=False)}
+        size = batch_sizes[key[0]][0]
+        each = {noise: batch_variances(one, size) for noise, one in group.groupby("noise", sort=False)}
         for noise, own in each.items():
             for source, values in own.items():
                 ratio = (np.nan,) * 3
