@@ -241,6 +241,8 @@ def test_zeros_are_left_out_and_lost_repetitions_leave_no_mean():
     assert (ends.loc["mc", "mean"], ends.loc["mc", "repetitions"]) == (pytest.approx(9.0), 2)
     assert np.isnan(ends.loc["rqmc", "mean"])
     assert ends["diverged"].to_dict() == {"mc": 0, "rqmc": 1}
+    of = D.diagnostics(measures).query("method == 'rqmc' and iteration == 20").set_index("quantity")["mean"]
+    assert (np.isnan(of["squared_error"]), of["particles"] > 0) == (True, True)  # the schedule knows N_t
     assert ends["best"].to_dict() == {"mc": True, "rqmc": False}
 
 

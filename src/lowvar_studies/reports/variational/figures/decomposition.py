@@ -219,6 +219,6 @@ def _schemes(ax: Axes, rows: Frame, methods: list[str], noises: list[str]) -> No
 BY_SCHEME = Figure(
     "schemes", tables.SCHEMES, select_schemes, draw_schemes,
     caption="Variance of each estimator with antithetic, orthogonal and randomised quasi-Monte Carlo particles, "
-    "divided by that with as many iid particles on the same data rows, at the end of the leader's runs (the experiment's "
-    "`decomposition.leader`). Bars are 95 % intervals. Left of the line, the scheme reduces the variance.",
+    "divided by that with as many iid particles on the same data rows, at the end of the runs of the leader (the "
+    "experiment's `decomposition.leader`). Bars are 95 % intervals. Left of the line, the scheme reduces the variance.",
 )  # fmt: skip
