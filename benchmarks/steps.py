@@ -45,6 +45,9 @@ STEP_SIZE, STILL = 2e-3, 1e-5  # the second where many particles are timed, at t
 METHODS: dict[str, tuple[str, dict, dict]] = {  # estimator, its options, settings that differ
     **{name: (name, {}, {}) for name in ("naive", "cv", "joint", "joint_svrg", "joint_glm", "joint_glm_sigma")},
     "joint, fixed batches": ("joint", {"table": "batches"}, {"batches": "fixed"}),
+    "joint_adaptive": ("joint_adaptive", {}, {}),
+    "full_naive": ("naive", {}, {"batch_size": None}),  # null: all rows
+    "full_cv": ("cv", {}, {"batch_size": None}),
 }
 PARTICLES: dict[str, tuple[str, dict, dict]] = {
     "mc": ("naive", {}, {}),
@@ -181,6 +184,7 @@ def ours(name: str, methods: dict, problem, settings, size: str) -> Case:
     from lowvar.vi.run.settings import Method
 
     estimator, options, own = methods[name]
+    own = own | ({"batch_size": problem.N} if "batch_size" in own else {})
     engine = build(problem, Method(estimator, options), replace(settings, **own), seed=0, name=problem.name)
 
     return lasting(name, engine.advance, engine.init(), engine.steps, size)
@@ -269,9 +273,8 @@ def loop(title: str, size: str) -> list[Case]:
     problem = lowvar.TorchModel(rows, lambda z: -0.5 * (z * z).sum(), N, dim).problem()
     settings = Settings(optimizer="adam", step_sizes=(STEP_SIZE,), batch_size=batch, epochs=10**6, particles=particles,
                         dtype="float32", initial="origin")  # fmt: skip
-    methods = METHODS | {"joint_adaptive": ("joint_adaptive", {}, {})}
     names = ("naive", "joint_adaptive", "joint")
-    return [lasting(HAND, by_hand, None, N // batch, size), *(ours(n, methods, problem, settings, size) for n in names)]
+    return [lasting(HAND, by_hand, None, N // batch, size), *(ours(n, METHODS, problem, settings, size) for n in names)]
 
 
 def poisson(x, y, batch_size=None):
@@ -333,11 +336,11 @@ def compiled_loop(title: str, size: str) -> list[Case]:
     start = jnp.stack([zeros[0], zeros[0] - 2.3]), zeros, zeros, t, jax.random.key(0)
     settings = Settings(optimizer="adam", step_sizes=(STEP_SIZE,), batch_size=batch, epochs=10**6, dtype=dtype,
                         initial="origin")  # fmt: skip
-    problem, methods = lowvar.problem(poisson, {"x": x, "y": y}), {"joint_adaptive": ("joint_adaptive", {}, {})}
+    problem = lowvar.problem(poisson, {"x": x, "y": y})
     names = ("naive", "joint_adaptive")
     return [
         lasting(HAND, by_hand, start, epochs * S, size),
-        *(ours(name, METHODS | methods, problem, settings, size) for name in names),
+        *(ours(name, METHODS, problem, settings, size) for name in names),
         numpyros(poisson, {"x": x, "y": y}, settings, size),
     ]
 

@@ -76,6 +76,26 @@ def _uci(path: str, sha256: str, size: int, citation: str) -> RawFile:
     return RawFile(f"uci/{Path(path).name}", f"{_UCI}/{path}", sha256, size, _CC_BY, citation)
 
 
+def _wisconsin() -> Dataset:
+    file = _uci(
+        "breast-cancer-wisconsin/breast-cancer-wisconsin.data",
+        "402c585309c399237740f635ef9919dc512cca12cbeb20de5e563a4593f22b64",
+        19889,
+        "Wolberg, W. (1992). Breast Cancer Wisconsin (Original). UCI Machine Learning Repository. "
+        "https://doi.org/10.24432/C5HP4Z",
+    )
+    inputs = ("clump thickness", "uniformity of size", "uniformity of shape", "marginal adhesion",
+              "epithelial size", "bare nuclei", "bland chromatin", "normal nucleoli", "mitoses")  # fmt: skip
+    return Dataset(
+        "breast_cancer_original",
+        "Breast cancer Wisconsin (original): 683 complete samples, 9 features of 1 to 10; malignant 1, benign 0",
+        (file,),
+        partial(readers.wisconsin, name=file.name, inputs=inputs, rows=699, complete=683),
+        file.licence,
+        file.citation,
+    )
+
+
 _OF_IMAGES = ("unit", "standard", "none", "lenet")
 
 
@@ -158,6 +178,7 @@ _ENTRIES = (
             "(Diagnostic). UCI Machine Learning Repository. https://doi.org/10.24432/C5DW2B"
         ),
     ),
+    _wisconsin(),
     _text(
         "sonar",
         "Sonar: 208 returns, energy in 60 bands; mine (metal cylinder) 1, rock 0",

@@ -71,6 +71,39 @@ def table(
     return Table({"x": x, "y": y if labels is None else y[:, 0].astype(np.int64)}, tuple(inputs))
 
 
+def wisconsin(raw: str | Path, name: str, *, inputs: Sequence[str], rows: int, complete: int) -> Table:
+    """Reads the original Wisconsin breast cancer data: an id, features, and a class of 2 (0 here) or 4 (1 here).
+
+    Rows in which a feature is missing (``?``) are left out.
+
+    Args:
+        raw: the folder of raw files.
+        name: the file's path below ``raw``.
+        inputs: names of the d features.
+        rows: required number of rows.
+        complete: required number of rows without a missing feature.
+
+    Raises:
+        UserError: the file is not as described.
+
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> _ = (folder / "w.data").write_text("7,5,1,2\\n8,?,3,4\\n9,2,4,4\\n")
+    >>> wisconsin(folder, "w.data", inputs=["u", "v"], rows=3, complete=2).arrays["y"]
+    array([0, 1])
+    """
+    path, missing = Path(raw) / name, -1.0
+    try:
+        read = np.genfromtxt(path, delimiter=",", missing_values="?", filling_values=missing, ndmin=2)
+    except (OSError, ValueError) as error:
+        raise UserError(f"cannot read {path}: {error}") from error
+    whole = read[(read[:, 1:] != missing).all(axis=1), 1:]
+    if read.shape != (rows, len(inputs) + 2) or len(whole) != complete or not np.isin(whole[:, -1], (2, 4)).all():
+        raise UserError(f"{path} has shape {read.shape} and {len(whole)} complete rows of classes 2 and 4; "
+                        f"it should have {rows} rows of {len(inputs) + 2} columns, {complete} complete")  # fmt: skip
+    return Table({"x": whole[:, :-1].copy(), "y": (whole[:, -1] == 4).astype(np.int64)}, tuple(inputs))
+
+
 def idx(raw: str | Path, *, images: str, labels: str) -> Table:
     """Reads a pair of gzipped idx files, the form of MNIST: one of images, one of labels.
 

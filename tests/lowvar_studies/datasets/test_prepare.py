@@ -182,6 +182,7 @@ def test_full_disk(tiny_disk):
     [
         ("sonar", (208, 60), [97, 111]),
         ("australian", (690, 14), [383, 307]),
+        ("breast_cancer_original", (683, 9), [444, 239]),
         ("wine_quality_red", (1599, 11), [10, 53, 681, 638, 199, 18]),
     ],
 )

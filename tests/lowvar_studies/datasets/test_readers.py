@@ -42,6 +42,22 @@ def test_another_layout_is_refused(tmp_path, old, new):
         read(tmp_path, GOOD.replace(old, new))
 
 
+CELLS = "7,5,1,2\n8,?,3,4\n9,2,10,4\n"
+
+
+def test_samples_with_missing_features_are_left_out(tmp_path):
+    (tmp_path / "w.data").write_text(CELLS)
+    layout = {"inputs": ("u", "v"), "rows": 3, "complete": 2}
+    table = readers.wisconsin(tmp_path, "w.data", **layout)
+    np.testing.assert_array_equal(table.arrays["x"], [[5, 1], [2, 10]])
+    np.testing.assert_array_equal(table.arrays["y"], [0, 1])
+    assert (table.arrays["y"].dtype, table.names) == (np.int64, ("u", "v"))
+    for old, new in (("?", "1"), ("7,5,1,2\n", ""), ("9,2,10,4", "9,2,10,3"), ("7,5,1,2", "7,5,2")):
+        (tmp_path / "w.data").write_text(CELLS.replace(old, new))
+        with pytest.raises(UserError, match=r"w\.data"):
+            readers.wisconsin(tmp_path, "w.data", **layout)
+
+
 def test_images(tmp_path):
     x, y = np.arange(24, dtype=np.uint8).reshape(4, 6), np.array([9, 0, 3, 3], dtype=np.uint8)
     (tmp_path / "x.gz").write_bytes(gzip.compress(struct.pack(">4I", 0x803, 4, 2, 3) + x.tobytes()))

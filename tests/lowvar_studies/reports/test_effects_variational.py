@@ -428,11 +428,11 @@ def test_claims_of_what_did_not_run(judge, effect, test, words):
 # settings ---------------------------------------------------------------------------------------------------------
 
 
-def grid(elbo, lose=(), offsets=None):
+def grid(elbo, lose=(), offsets=None, estimator="mlmc"):
     """Settings ``(step, beta, r) -> ELBO`` of four repetitions, or of those with the given offsets."""
     traces, plans = [], {}
     for (step, beta, r), value in elbo.items():
-        method = f"mlmc_{beta}_{r}"
+        method = f"{estimator}_{beta}_{r}"
         plans["p", method, "jax"] = SimpleNamespace(kind="step", beta=beta, r=r)
         ends = [value + one for one in (offsets or {}).get((step, beta, r), (0, 0.1, 0, 0.1))]
         made = trace(method, step=step, repetitions=len(ends), elbo=[-999.0, -500.0, ends])
@@ -441,7 +441,8 @@ def grid(elbo, lose=(), offsets=None):
         traces.append(made)
     both = pd.concat(traces, ignore_index=True)
     table = A.convergence(both, {}, {"p": 1})
-    return {"sensitivity": selection.sensitivity(table, plans), "ends": A.ends(both, table, {})}
+    estimators = {method: estimator for _, method, _ in plans}
+    return {"sensitivity": selection.sensitivity(table, plans, estimators), "ends": A.ends(both, table, {})}
 
 
 ELBO = {(0.1, 0.5, 10): -1.0, (0.01, 0.5, 10): -4.0, (0.1, 0.9, 10): -1.2, (0.01, 0.9, 10): -90.0}
@@ -456,14 +457,30 @@ ELBO = {(0.1, 0.5, 10): -1.0, (0.01, 0.5, 10): -4.0, (0.1, 0.9, 10): -1.2, (0.01
      ("alpha0", ELBO, "undecided", np.nan, "every setting diverged")],
 )  # fmt: skip
 def test_sensitivity(judge, to, lose, verdict, ours, note):
-    row = judge("sensitivity", grid(ELBO, lose), problem="p", to=to, above=1)
+    row = judge("sensitivity", grid(ELBO, lose), problem="p", to=to, estimator="mlmc", above=1)
     assert (row["verdict"], row["ours"]) == (verdict, pytest.approx(ours, nan_ok=True))
     assert row["note"] == f"mine; {note}"
 
 
+@pytest.mark.parametrize(
+    ("factor", "lose", "control_loses", "verdict", "ours"),
+    [(0.5, (), (), "holds", 1.5), (1.0, (), (), "fails", 0.0), (1.5, (), (), "fails", -1.5),
+     (1.0, {(0.01, 0.5, 10)}, (), "holds", INF), (1.0, (), {(0.01, 0.5, 10)}, "fails", -INF),
+     (1.0, {(0.01, 0.5, 10)}, {(0.01, 0.5, 10)}, "undecided", np.nan), (1.0, (), ELBO, "undecided", np.nan)],
+)  # fmt: skip
+def test_sensitivity_beyond_that_of_a_control(judge, factor, lose, control_loses, verdict, ours):
+    """The control's ELBOs are ``factor`` times mlmc's, and so its drop."""
+    made = grid(ELBO, lose), grid({one: factor * v for one, v in ELBO.items()}, control_loses, estimator="naive")
+    tables = {name: pd.concat([part[name] for part in made], ignore_index=True) for name in made[0]}
+    about = {"problem": "p", "to": "alpha0", "estimator": "mlmc", "control": "naive", "above": 1}
+    row = judge("sensitivity", tables, **about)
+    assert (row["verdict"], row["ours"]) == (verdict, pytest.approx(ours, nan_ok=True))
+    assert row["note"].startswith("mine; alpha0 0.01 instead of 0.1" if ours == ours or lose else "mine; naive: every")
+
+
 def test_sensitivity_is_judged_on_other_runs_than_chose_the_settings_and_by_ranks(judge):
     """Of two equal settings, the one that is ahead in the choosing half is behind by as much in the other."""
-    about, (first, second, *_) = {"problem": "p", "to": "alpha0", "above": 1}, ELBO
+    about, (first, second, *_) = {"problem": "p", "to": "alpha0", "estimator": "mlmc", "above": 1}, ELBO
     offsets = {first: [1.0, 1.2, -1.0, -1.2], second: [-1.0, -1.2, 1.0, 1.2]}
     row = judge("sensitivity", grid(dict.fromkeys(offsets, -5.0), offsets=offsets), **about)
     assert (row["ours"], row["verdict"]) == (pytest.approx(-2.2), "fails")

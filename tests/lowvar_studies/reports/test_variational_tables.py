@@ -93,19 +93,27 @@ def test_huge_values():
     assert np.isfinite(table["elbo_mean"]).all()
 
 
+def designs(runs):
+    """The end of ``runs`` as ``{(noise, particles): V_eps of each run}``, with no other noise."""
+    return pd.DataFrame(
+        {"problem": "p", "method": "joint", "block": "all", "end": end, "noise": noise, "particles": particles,
+         "run": run, "replicate": replicate, "subsampling": 0.0, "monte_carlo": v if end else 1e9, "interaction": 0.0}
+        for (noise, particles), values in runs.items() for run, v in enumerate(values)
+        for replicate in (0, 1) for end in (False, True)
+    )  # fmt: skip
+
+
 def test_schemes_are_relative_to_as_many_independent_points():
-    rows = [
-        {"problem": "p", "method": "joint", "block": "all", "source": "total", "end": end, "noise": eps,
-         "particles": samples, "variance": v, "low": v * 0.9, "high": v * 1.1, "batch_size": 5}
-        for end in (False, True)
-        for eps, samples, v in (("iid", 1, 80.0), ("iid", 8, 10.0), ("rqmc", 8, 2.0), ("rqmc", 16, 1.0), ("antithetic", 8, -1.0))
-    ]  # fmt: skip
-    found = V.schemes(pd.DataFrame(rows)).set_index(["noise", "particles"])
+    runs = {("iid", 1): [70.0, 90.0], ("iid", 8): [5.0, 15.0], ("rqmc", 8): [1.0, 3.0], ("rqmc", 16): [1.0, 1.0],
+            ("antithetic", 8): [-1.0, -1.0]}  # fmt: skip
+    found = V.schemes(designs(runs), {"p": (5, 7)})
+    found = found[found["source"] == "total"].set_index(["noise", "particles"])
     assert len(found) == 5
     assert found.loc[("iid", 8), ["to_iid", "to_iid_low", "to_iid_high"]].tolist() == [1.0, 1.0, 1.0]
-    here = found.loc[("rqmc", 8)]
+    here, spread = found.loc[("rqmc", 8)], found.loc[("iid", 8)]
     assert here["to_iid"] == pytest.approx(0.2)
-    assert here["to_iid_high"] / here["to_iid"] == pytest.approx(np.exp(0.1 * np.sqrt(2)))
+    assert here["to_iid_low"] == here["to_iid_high"] == pytest.approx(0.2)  # runs differ, their ratios do not
+    assert spread["high"] - spread["low"] > 10
     assert found.loc[[("rqmc", 16), ("antithetic", 8)], "to_iid"].isna().all()
 
 
@@ -233,6 +241,8 @@ def test_zeros_are_left_out_and_lost_repetitions_leave_no_mean():
     assert (ends.loc["mc", "mean"], ends.loc["mc", "repetitions"]) == (pytest.approx(9.0), 2)
     assert np.isnan(ends.loc["rqmc", "mean"])
     assert ends["diverged"].to_dict() == {"mc": 0, "rqmc": 1}
+    of = D.diagnostics(measures).query("method == 'rqmc' and iteration == 20").set_index("quantity")["mean"]
+    assert (np.isnan(of["squared_error"]), of["particles"] > 0) == (True, True)  # the schedule knows N_t
     assert ends["best"].to_dict() == {"mc": True, "rqmc": False}
 
 
@@ -253,7 +263,9 @@ def test_sensitivity_and_selected_have_the_schedules():
               stops("mc", step=0.1, elbo=0.0)]  # fmt: skip
     _, table = measured(*traces)
     plans = {("p", "mlmc_a", "jax"): STEP, ("p", "mlmc_b", "jax"): SimpleNamespace(kind="step", beta=0.9, r=20)}
-    found = selection.sensitivity(table, plans).set_index("method")
+    found = selection.sensitivity(table, plans, {"mlmc_a": "mlmc", "mlmc_b": "mlmc"}).set_index("method")
+    apart = selection.sensitivity(table, plans, {"mlmc_a": "mlmc", "mlmc_b": "naive"}).set_index("method")
+    assert apart["below"].to_dict() == {"mlmc_a": 0.0, "mlmc_b": 0.0}  # each below its estimator's best
     assert found[["beta", "r", "below"]].to_dict("index") == {
         "mlmc_a": {"beta": 0.5, "r": 10, "below": 0.0}, "mlmc_b": {"beta": 0.9, "r": 20, "below": 2.0}}  # fmt: skip
     model = SimpleNamespace(model="hlr", dataset="toy", guide=None)

@@ -67,7 +67,7 @@ def mlmc_optimal(
 def allocated(variances: Sequence[tuple[int, float]], epochs: int, steps: int, particles: int) -> list[int]:
     """``N_t`` of each epoch by Theorem 1, rounded; see ``mlmc_optimal``.
 
-    >>> allocated([(0, 8.0), (1, 1.0), (4, 1.0)], epochs=5, steps=1, particles=10)  # exactly 26.8, 6.7, 6.7, ...
+    >>> allocated([(0, 8.0), (1, 1.0), (4, 1.0)], epochs=5, steps=1, particles=10)  # exactly 30.0, 7.5, 7.5, ...
     [25, 6, 6, 6, 6]
 
     Raises:

@@ -112,7 +112,8 @@ def diagnostics(measures):
         for name in names:
             if group[name].isna().all() and not lost:
                 continue
-            mean, low, high, count = _mean(name, group, lost)
+            scheduled = name == "particles"  # known also where the ELBO is lost
+            mean, low, high, count = _mean(name, group, 0 if scheduled else lost)
             out.append({**head, "quantity": name, "mean": mean, "low": low, "high": high, "repetitions": count})
     return DIAGNOSTICS.frame(out)
 
@@ -128,7 +129,7 @@ DIAGNOSTICS = Table(
     gradients | float64 | data rows | gradients so far, mean over repetitions
     particles | float64 | | particles of the next step, mean over repetitions
     quantity | string | | a column of `measured`: `variance`, `squared_error`, `signal`, `particles`, a ratio, ...
-    mean.. | float64 | the quantity's | its mean; NaN if a repetition diverged
+    mean.. | float64 | the quantity's | its mean; NaN if a repetition diverged, but for `particles`
     repetitions | int64 | | repetitions in the mean, without those where a positive quantity is 0
     diverged | int64 | | repetitions that diverged
     unresolved | int64 | | repetitions that are `unresolved`

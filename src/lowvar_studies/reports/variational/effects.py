@@ -376,14 +376,35 @@ def difference(tables, problem: str, method: str, others: Rivals,
 
 
 @EFFECTS.effect
-def sensitivity(tables, problem: str, to: Literal["alpha0", "beta", "r"], interval: Interval = "t",
-                backend: str = "jax"):  # fmt: skip
-    """Drop of the final ELBO from the best settings if one of them takes its worst tried value.
+def sensitivity(tables, problem: str, to: Literal["alpha0", "beta", "r"], estimator: str, control: str | None = None,
+                interval: Interval = "t", backend: str = "jax"):  # fmt: skip
+    """Drop of an estimator's final ELBO from the best settings if one of them takes its worst tried value.
 
     The first half of the repetitions chooses best and worst, by their mean ELBO; the drop is measured on the others,
-    which the choice does not favour. ``interval`` is that of the difference between the two.
+    which the choice does not favour. ``interval`` is that of the difference between the two. With a ``control``, an
+    estimator with the same settings, its own drop is subtracted: what remains is not due to the settings alone.
     """
-    grid = rows(tables, "sensitivity", problem=problem, backend=backend)
+    ends = _drop(tables, problem, to, estimator, backend)
+    if isinstance(ends, Effect):
+        return ends
+    best, worst, note = ends
+    end = f"{statistic(interval)}{count(len(best), 'pair')}"
+    if control is None:
+        return compare(best, worst, "difference", interval, f"{note}; {end}") if _finite(worst) else _lost(note)
+    other = _drop(tables, problem, to, control, backend)
+    if isinstance(other, Effect):
+        return replace(other, value=np.nan, low=np.nan, high=np.nan, note=f"{control}: {other.note}")
+    own, rival = _finite(worst), _finite(other[1])
+    note = f"{note}; {control}: {other[2]}"
+    if not own or not rival:
+        return Effect.undecided(f"{note}; both diverge") if own == rival else Effect.certain(
+            np.inf if rival else -np.inf, f"{note}; only that of {control if own else estimator} diverges")  # fmt: skip
+    return compare(best - worst, other[0] - other[1], "difference", interval, f"{note}; {end}")
+
+
+def _drop(tables, problem, to, estimator, backend):
+    """Final ELBOs at an estimator's best settings and with the worst value of one, and a note; or what prevents it."""
+    grid = rows(tables, "sensitivity", problem=problem, backend=backend, estimator=estimator)
     grid = grid.set_index(["method", "step_size"], drop=False)
     ends = select(table(tables, "ends"), problem=problem, backend=backend)
     ends = ends.assign(elbo=ends["elbo"].where(ends["status"] == "ok", -np.inf))
@@ -400,13 +421,19 @@ def sensitivity(tables, problem: str, to: Literal["alpha0", "beta", "r"], interv
         return Effect(0.0, note=f"only one {to} was tried with the best of the other settings")
     if not len(judged):
         return Effect.undecided(f"{note}; one repetition cannot choose the settings and judge them")
-    if np.isneginf(ends.loc[best, judged]).any():
+    if not _finite(ends.loc[best, judged]):
         return Effect.undecided(f"{note}; the best settings diverge in a repetition that judges them")
-    if np.isneginf(ends.loc[worst, judged]).any():
-        return Effect.certain(np.inf, f"{note}, which diverges")
-    note = f"{note}, chosen by {count(len(choosing), 'other repetition')}; "
-    note += f"{statistic(interval)}{count(len(judged), 'pair')}"
-    return compare(ends.loc[best, judged], ends.loc[worst, judged], "difference", interval, note)
+    if _finite(ends.loc[worst, judged]):
+        note += f", chosen by {count(len(choosing), 'other repetition')}"
+    return ends.loc[best, judged], ends.loc[worst, judged], note
+
+
+def _finite(ends) -> bool:
+    return not np.isneginf(ends).any()
+
+
+def _lost(note):
+    return Effect.certain(np.inf, f"{note}, which diverges")
 
 
 def _line(tables, problem, method, backend, step_size=None, along="best"):

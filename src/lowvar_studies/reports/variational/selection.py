@@ -29,20 +29,22 @@ _PUBLISHED = {
 }
 
 
-def sensitivity(convergence, schedules: Mapping):
-    """The final ELBO by initial step size and settings of the step schedule.
+def sensitivity(convergence, schedules: Mapping, estimators: Mapping[str, str]):
+    """The final ELBO by estimator, initial step size and settings of the step schedule.
 
     Args:
         convergence: the table ``convergence``.
         schedules: ``{(problem, method, backend): ScheduleSpec or None}``; only those of kind ``step`` are used.
+        estimators: the estimator of each method.
     """
     rows = convergence[at_end(convergence)].reset_index(drop=True)
     plans = [schedules.get(key) for key in rows[KEYS].itertuples(index=False, name=None)]
     stepwise = [plan is not None and plan.kind == "step" for plan in plans]
     kept = [plan for plan, taken in zip(plans, stepwise, strict=True) if taken and plan is not None]
     rows = rows[stepwise].assign(beta=[float(plan.beta) for plan in kept], r=[int(plan.r) for plan in kept])
+    rows["estimator"] = rows["method"].map(estimators)
     finite = rows["elbo_mean"].where(np.isfinite(rows["elbo_mean"]))
-    top = finite.groupby(rows["problem"]).transform("max")
+    top = finite.groupby([rows["problem"], rows["estimator"]]).transform("max")
     return SENSITIVITY.frame(rows.assign(below=(top - finite).where(finite.notna(), np.inf)))
 
 
@@ -51,13 +53,14 @@ SENSITIVITY = Table(
     "If a problem has more than three schedules: a row for the end of the runs at every step size of the methods with "
     "a schedule of kind `step`.",
     columns(LINE, """
+    estimator | string | | of the method: methods of one estimator differ in their schedules
     beta | float64 | | factor of each drop
     r | int64 | updates | between drops
     """, PROGRESS, """
     elbo_mean.. | float64 | nats | mean ELBO; minus infinity if a repetition diverged
-    below | float64 | nats | the problem's largest `elbo_mean` less this one; infinite if a repetition diverged
+    below | float64 | nats | the estimator's largest `elbo_mean` on the problem less this; infinite if a run diverged
     """, COUNTS),
-    lambda gathered: sensitivity(gathered["convergence"], gathered.once(schedules)),
+    lambda gathered: sensitivity(gathered["convergence"], gathered.once(schedules), _estimators(gathered)),
     when=looks_at("sensitivity"),
 )  # fmt: skip
 
@@ -126,6 +129,10 @@ SELECTED = Table(
 
 
 TABLES = (SENSITIVITY, SELECTED)
+
+
+def _estimators(gathered) -> dict[str, str]:
+    return {name: spec.estimator for name, spec in gathered.experiment.methods.items()}
 
 
 def _number(plan, name):

@@ -85,28 +85,35 @@ DECOMPOSITION = Table(
 )
 
 
-def schemes(decomposition):
+def schemes(designs, batch_sizes: Mapping[str, tuple[int, ...]]):
     """The variance at the end under each noise scheme, and its ratio to that with as many iid particles.
 
     The ratio is NaN where that number of iid particles was not measured, or where a variance is not positive.
 
     Args:
-        decomposition: the table of components.
+        designs: the table ``designs``.
+        batch_sizes: of each problem; the first counts.
     """
-    sizes = decomposition.groupby("problem", sort=False)["batch_size"].transform("first")
-    rows = decomposition[decomposition["end"] & (decomposition["batch_size"] == sizes)].reset_index(drop=True)
-    keys = ["problem", "method", "block", "source", "particles"]
-    base = rows.loc[rows["noise"] == "iid", [*keys, "variance", "low", "high"]]
-    both = rows[[*keys, "noise", "variance", "low", "high"]].merge(base, on=keys, how="left", suffixes=("", "_iid"))
-    sure = (both["variance"] > 0) & (both["variance_iid"] > 0)
-    ratio = (both["variance"] / both["variance_iid"]).where(sure)
-    own = (both["high"] - both["low"]) / 2 / both["variance"]
-    apart = np.hypot(own, (both["high_iid"] - both["low_iid"]) / 2 / both["variance_iid"])
-    iid = both["noise"] == "iid"
-    both["to_iid"] = ratio
-    both["to_iid_low"] = (ratio * np.exp(-apart)).where(~iid, ratio)
-    both["to_iid_high"] = (ratio * np.exp(apart)).where(~iid, ratio)
-    return SCHEMES.frame(both)
+    import pandas as pd
+
+    from lowvar.core.intervals import mean_interval, ratio_of_means
+    from lowvar.vi.crossed import batch_variances
+
+    ends, out = designs[designs["end"]], []
+    for key, group in ends.groupby(["problem", "method", "block", "particles"], sort=False):
+        size = batch_sizes[key[0]][0]
+        each = {noise: batch_variances(one, size) for noise, one in group.groupby("noise", sort=False)}
+        for noise, own in each.items():
+            for source, values in own.items():
+                ratio = (np.nan,) * 3
+                if "iid" in each and min(values.mean(), each["iid"][source].mean()) > 0:
+                    iid = each["iid"][source]
+                    ratio = (1.0,) * 3 if noise == "iid" else ratio_of_means([(1, values), (-1, iid)])
+                row = dict(zip(("problem", "method", "block", "particles"), key, strict=True))
+                row |= {"noise": noise, "source": source}
+                row |= dict(zip(("variance", "low", "high"), mean_interval(values), strict=True))
+                out.append(row | dict(zip(("to_iid", "to_iid_low", "to_iid_high"), ratio, strict=True)))
+    return SCHEMES.frame(pd.DataFrame(out))
 
 
 def _compares_noises(experiment):
@@ -116,7 +123,8 @@ def _compares_noises(experiment):
 
 SCHEMES = Table(
     "schemes",
-    "If a decomposition has several `noises`: its rows at the end of the run, relative to as many iid particles.",
+    "If a decomposition has several `noises`: variances at the end of the run, relative to as many iid particles. "
+    "Ratios have jackknife intervals, over runs if there are several, in which both schemes have the same runs.",
     columns("""
     problem | string | | the experiment's name for the problem
     noise | string | | noise scheme
@@ -128,10 +136,10 @@ SCHEMES = Table(
     low | float64 | nats^2 | lower end of its 95 % interval
     high | float64 | nats^2 | upper end
     to_iid | float64 | | `variance` divided by that of `iid` with as many `particles`; NaN if either is not positive
-    to_iid_low | float64 | | lower end of its 95 % interval, with the two variances taken as independent
+    to_iid_low | float64 | | lower end of its 95 % interval
     to_iid_high | float64 | | upper end
     """),
-    lambda gathered: schemes(gathered["decomposition"]),
+    lambda gathered: schemes(gathered["designs"], gathered.once(batch_sizes)),
     when=_compares_noises,
     rows_of="decompose",
 )  # fmt: skip

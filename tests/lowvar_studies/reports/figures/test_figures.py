@@ -199,6 +199,10 @@ def test_sensitivity_maps_the_distance_to_the_best():
     assert titles(ax for ax in panels[:4] if "0" in texts(ax)) == ["β = 0.7"]
     assert len([one for one in panels[3].lines if one.get_label() == "diverged"]) == 5
     assert all(float(text or 0) < 99.5 for ax in panels[:4] for text in texts(ax))  # no room: the colour says it
+    both = pd.concat([table.assign(estimator="mlmc"), table.assign(estimator="naive")], ignore_index=True)
+    axes, _ = draw("variational", "sensitivity", both)
+    first = [text for text in titles(axes) if text.endswith("β = 0.1") and "," in text]
+    assert first == [f"{name}, {one}: β = 0.1" for name in ("hlr", "blr") for one in ("mlmc", "naive")]
     wide = draw("variational", "sensitivity", part(table, problem="hlr", beta=0.4))[0][0]
     assert max(float(text) for text in texts(wide)) > 100
 

@@ -42,7 +42,7 @@ def draw_shares(rows: Frame) -> Picture:
 SHARES = Figure(
     "shares", tables.DECOMPOSITION, select_shares, draw_shares,
     caption="Variance of each gradient estimator by source: subsampling of the data, Monte Carlo noise, and their "
-    "interaction. All are measured at the end of one run, that of the leader (the experiment's "
+    "interaction. All are measured at the ends of the runs of the leader (the experiment's "
     "`decomposition.leader`). Left: shares. Right: total and parts. Whiskers are 95 % intervals.",
     answer="variance of the gradient by source and estimator, all at the end of the same run. Left: shares; right: "
     "totals and parts, with 95 % intervals.",
@@ -219,6 +219,6 @@ def _schemes(ax: Axes, rows: Frame, methods: list[str], noises: list[str]) -> No
 BY_SCHEME = Figure(
     "schemes", tables.SCHEMES, select_schemes, draw_schemes,
     caption="Variance of each estimator with antithetic, orthogonal and randomised quasi-Monte Carlo particles, "
-    "divided by that with as many iid particles on the same data rows, at the end of one run, that of the leader (the "
+    "divided by that with as many iid particles on the same data rows, at the end of the runs of the leader (the "
     "experiment's `decomposition.leader`). Bars are 95 % intervals. Left of the line, the scheme reduces the variance.",
 )  # fmt: skip

@@ -18,28 +18,32 @@ _NARROW = 0.34  # width of a cell below which three digits do not fit, inches
 
 
 def draw(rows: Frame) -> Picture:
-    """A row of maps for each problem, a map for each decay; narrow cells show numbers above 99 by colour only."""
+    """A row of maps for each problem and estimator, a map for each decay; narrow cells show large numbers by colour."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import LogNorm
 
-    names = problems(rows)
-    betas = {name: sorted(rows.loc[rows["problem"] == name, "beta"].unique()) for name in names}
-    steps = {name: sorted(rows.loc[rows["problem"] == name, "step_size"].unique()) for name in names}
-    heights = [_ROW * len(steps[name]) + 0.75 for name in names]
+    several = rows["estimator"].nunique() > 1
+    lines = {}
+    for name in problems(rows):
+        of_problem = rows[rows["problem"] == name]
+        for estimator in of_problem["estimator"].unique():
+            lines[f"{name}, {estimator}" if several else name] = of_problem[of_problem["estimator"] == estimator]
+    betas = {name: sorted(part["beta"].unique()) for name, part in lines.items()}
+    steps = {name: sorted(part["step_size"].unique()) for name, part in lines.items()}
+    heights = [_ROW * len(steps[name]) + 0.75 for name in lines]
     fig = drawing.figure(sum(heights) + 0.3)
     columns = max(map(len, betas.values()))
-    grid = fig.subplots(len(names), columns, squeeze=False, height_ratios=[len(steps[name]) + 1 for name in names])
-    narrow = 0.75 * fig.get_figwidth() / (columns * max(rows.groupby("problem")["r"].nunique())) < _NARROW
+    grid = fig.subplots(len(lines), columns, squeeze=False, height_ratios=[len(steps[name]) + 1 for name in lines])
+    narrow = 0.75 * fig.get_figwidth() / (columns * max(part["r"].nunique() for part in lines.values())) < _NARROW
     colours: Any = ScalarMappable(LogNorm(_LEAST, _MOST), "cividis_r")
     drawn = []
-    for name, line in zip(names, grid, strict=True):
+    for (name, part), line in zip(lines.items(), grid, strict=True):
         drawn += list(line[: len(betas[name])])
-        problem = rows[rows["problem"] == name]
         for spare in line[len(betas[name]) :]:
             spare.remove()
         for rank, (beta, ax) in enumerate(zip(betas[name], line, strict=False)):
             ax.set_title(f"{name}: β = {beta:g}" if rank == 0 else f"β = {beta:g}")
-            _map(ax, problem[problem["beta"] == beta], problem, steps[name], colours, narrow)
+            _map(ax, part[part["beta"] == beta], part, steps[name], colours, narrow)
             ax.set_xlabel("r (iterations)")
             ax.set_yticks(range(len(steps[name])), [f"{step:.2g}" for step in steps[name]] if rank == 0 else [])
         line[0].set_ylabel("initial step size α₀")
@@ -94,8 +98,8 @@ def _short(below: float) -> str:
 
 SENSITIVITY = Figure(
     "sensitivity", tables.SENSITIVITY, one_backend, draw,
-    caption="Drop of the mean final ELBO below the problem's best, in nats, for each initial step size, factor β and "
-    "period r of the step schedule. Frames mark settings whose 95 % interval overlaps that of the best, crosses mark "
-    "settings with a diverged repetition; blank cells were not run.",
+    caption="Drop of the mean final ELBO below the estimator's best on the problem, in nats, for each initial step "
+    "size, factor β and period r of the step schedule. Frames mark settings whose 95 % interval overlaps that of the "
+    "best, crosses mark settings with a diverged repetition; blank cells were not run.",
     answer="drop of the final ELBO below the best, over initial step sizes and settings of the step schedule.",
 )  # fmt: skip
