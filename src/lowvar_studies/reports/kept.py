@@ -26,6 +26,7 @@ from lowvar_studies.reports.gathered import Gathered
 
 ROWS = "rows"  # below the folder of the pages
 _COUNTED = (("holds", 6), ("fails", 6), ("undecided", 7))
+_WORDS = ("verdict", "statement", "source", "cause")
 _SAME = 1e-6  # relative difference of numbers that another processor may give
 _ABOUT = ("experiment", "scale", "spec", "commit", "dates", "versions", "jobs", "code")
 
@@ -104,7 +105,8 @@ class Page(Mapping):
         """The kept verdicts, a row for each claim."""
         import pandas as pd
 
-        return pd.read_csv(self.folder / "claims.csv")
+        table = pd.read_csv(self.folder / "claims.csv", dtype={"cause": str, "note": str})
+        return table.fillna({"cause": "", "note": ""})
 
     @property
     def minutes(self) -> float:
@@ -192,8 +194,7 @@ def apart(now, before) -> list[str]:
         now: a row of verdicts.
         before: the kept row.
     """
-    found = [f"its {key} was {before[key]!r}, and is {now[key]!r}"
-             for key in ("verdict", "statement", "source") if now[key] != before[key]]  # fmt: skip
+    found = [f"its {key} was {before[key]!r}, and is {now[key]!r}" for key in _WORDS if now[key] != before[key]]
     numbers = ("ours", "low", "high", "published")
     if not all(same(now[key], before[key]) for key in numbers):
         was, is_ = (f"{row['ours']:.6g} [{row['low']:.6g}, {row['high']:.6g}]" for row in (before, now))
