@@ -58,6 +58,7 @@ def page(made, tmp_path):
     target.mkdir(parents=True)
     for path in (made / "pages/rows/two").iterdir():
         (target / path.name).write_bytes(path.read_bytes())
+    (tmp_path / "pages/two.md").write_bytes((made / "pages/two.md").read_bytes())
     return Page.of(tmp_path / "pages", "two")
 
 
@@ -77,14 +78,15 @@ def test_a_page_that_differs_from_its_rows_is_named(page, column, value, named):
     table = page.verdicts
     table.loc[0, column] = value
     table.to_csv(page.folder / "claims.csv", index=False)
-    (found,) = page.check()
+    found, of_page = page.check()[::-1][:2] if column != "cause" else (page.check()[0], "two.md")
     assert "'closer'" in found
     assert named in found
+    assert "two.md" in of_page
 
 
 def test_claims_that_came_or_went_are_named(page):
     page.verdicts.assign(id=["closer", "gone"]).to_csv(page.folder / "claims.csv", index=False)
-    assert [text.split("'")[1] for text in page.check()] == ["gone", "arrives"]
+    assert [text.split("'")[1] for text in page.check()[:2]] == ["gone", "arrives"]
 
 
 def test_damaged_rows_are_refused(page):
@@ -233,3 +235,27 @@ def test_jobs_of_other_code_run_again(page, tmp_path):
     record["code"]["lowvar_studies.searches.es"] = "0" * 16
     file.write_text(json.dumps(record))
     assert "1 jobs ran" in remake(page, "arrives", **options).lines[-1]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("claims.csv", None), ("claims.csv", b"\xff\xfe"), ("claims.csv", b"a,b\n1,2\n"), ("about.json", None),
+     ("about.json", b"[]"), ("about.json", b'{"jobs": {"x": "y"}}')],
+)  # fmt: skip
+def test_damaged_records_are_named(page, name, content):
+    path = page.folder / name
+    path.unlink()
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(UserError, match=name):
+        listed([Page.of(page.folder.parents[1], page.name)])
+
+
+def test_check_reads_the_rows_of_figures_and_the_page(made, page):
+    (page.folder.parents[1] / "two.md").unlink()
+    (found,) = page.check()
+    assert "two.md" in found
+    path = page.folder / "effort.figure.parquet"
+    path.write_bytes(path.read_bytes()[:-40])
+    with pytest.raises(UserError, match=r"effort\.figure"):
+        page.check()
