@@ -260,9 +260,12 @@ def _kept(args):
             same = "not all the same" if found else "the same"
             print(f"{page.name}: {len(page.verdicts)} verdicts and intervals computed again: {same}")
             print(*(f"  {text}" for text in found), sep="\n", end="\n" if found else "")
+    every = {name: kept.Page.of(args.folder, name) for name in (kept.names(args.folder) if args.fill else ())}
     for path in map(Path, args.fill):
+        if not path.is_file():
+            raise UserError(f"--fill {path}: no such file")
         text = path.read_text(encoding="utf-8")
-        if (now := filled(text, {page.name: page for page in pages})) != text:
+        if (now := filled(text, every)) != text:
             write_text(path, now)
             print(path)
     if not (args.draw or args.check or args.fill):

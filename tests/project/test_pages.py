@@ -20,7 +20,7 @@ import performance
 
 from lowvar_studies.reports import kept
 from lowvar_studies.reports.front import filled
-from lowvar_studies.reports.keep import claims_table
+from lowvar_studies.reports.text import claims_table
 
 REPOSITORY = Path(__file__).parents[2]
 README = (REPOSITORY / "README.md").read_text()

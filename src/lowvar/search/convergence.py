@@ -193,13 +193,6 @@ class Look:
         off = off[off > 0]
         return self._flat and len(off) > 0 and bool(off.min() > max(_FINE * off.max(), self._least))
 
-    @property
-    def hidden(self) -> bool:
-        """Whether values differ, but only in digits that a large constant may hide."""
-        off = np.concatenate(self._off)
-        off = off[np.isfinite(off)]
-        return bool(off.any() and (off <= self._least).all())
-
     def verdict(self, place: str, ends: str) -> tuple[Verdict, str, list[str]]:
         """Status, message (with a place for the rule that ended the search) and advice.
 
@@ -219,7 +212,7 @@ class Look:
         if (off <= self._least).all():
             advice = [f"start elsewhere or with {wider}: f does not change here"]
             words = f"{{}}, and {points} have the same value to 11 digits: f is constant or has a plateau here"
-            if self.hidden:
+            if off.any():
                 advice.append("subtract a large constant from f, if one hides its differences")
                 words += ", or a large constant hides its differences"
             return "stalled", words, advice

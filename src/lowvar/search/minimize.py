@@ -33,7 +33,6 @@ _STEP = 1e-3  # a search that continues from a better point has at least this fr
 # With which fraction of the first sigma searches start again from a place, and how many have to come back. Values on a
 # plateau are few, so that one search may come back by chance; at a kink it hardly can.
 _AGAIN = {"kink": (1e-2, 1), "plateau": (1.0, 2)}
-_BACK = 2  # searches from other starts whose return to the value of a plateau or kink makes it a minimum
 _HIGHER = 2  # searches that have to end higher before the best point counts as stalled
 _HIGHER_BY = 1e-3  # of the distance of a search from elsewhere to the best value, the range of its values at rest
 _PATIENT = 100  # generations, times 1 + d^1.5 / N, before a search may be given up for another start, as in pycma
@@ -108,11 +107,10 @@ class SearchResult:
         fun: its value; if ``f`` is noisy, the smallest of many noisy values, which is biased low.
         success: whether the target was reached or, without a target, the search that found ``x`` converged. False does
             not mean that ``x`` is bad: when the budget ends a search, its quality is unknown.
-        status: reason for the end: ``target``; ``converged``: no point that was looked at around ``x`` is better, two
-            searches from other starts came to its value, or every point of a discrete domain was evaluated;
-            ``stalled``, away from a minimum, on a plateau or at a kink; ``budget``, ``callback``, ``interrupted``
-            (Ctrl-C) or ``failed``. The exceptions of Ctrl-C, of a failing ``f`` and of a callback have it as their
-            ``result``.
+        status: reason for the end: ``target``; ``converged``: no point that was looked at around ``x`` is better,
+            or every point of a discrete domain was evaluated; ``stalled``, away from
+            a minimum, on a plateau or at a kink; ``budget``, ``callback``, ``interrupted`` (Ctrl-C) or ``failed``. The
+            exceptions of Ctrl-C, of a failing ``f`` and of a callback have it as their ``result``.
         message: the same in a sentence.
         nfev: evaluations of ``f``.
         nit: generations.
@@ -273,9 +271,9 @@ def minimize(
             ``sigma0`` down to a hundredth take turns with these. Starts are uniform between bounds up to ``100 sigma0``
             apart, and normal around ``x0`` with ``sigma0`` in other coordinates; discrete searches start at ``x0``. A
             search then also ends where it makes hardly any progress, or comes to rest above the best value. None makes
-            one search. ``"auto"`` is ``"ipop"`` where the search stalls, unless no value differed, until two others
-            come to its value, which then counts as a minimum; and where it ends short of a ``target``. Else it is None.
-            A noisy ``f`` has no restarts: noise hides whether a search has ended.
+            one search. ``"auto"`` is ``"ipop"`` where the search stalls, unless no value differed, and where it ends
+            short of a ``target``; else it is None. A plateau never counts as a minimum, so searches go on from one
+            until the budget is spent. A noisy ``f`` has no restarts: noise hides whether a search has ended.
         **options: options of the method.
 
     Returns:
@@ -420,7 +418,6 @@ class SearchRun:
         self.dead, self.diverged, self.rests = 0, False, False
         self.width, self.searches = 0.0, 0  # of searches that continued from the best point
         self.starts = starts
-        self.hidden = False  # whether a large constant may hide the differences of values around the best point
         self.patience = 0.0  # generations of a search before the next look at its progress
         self.confirmed, self.ends = math.inf, Counter()  # the value that searches start again from, and their ends
         self.lowest = self.searcher
@@ -635,14 +632,8 @@ class SearchRun:
             self.advice.clear()
         if starts.verdict is None or (new and not rested):
             return status, message
-        flat = self.hidden or not self.first[0] > starts.value  # f may be constant
-        if starts.verdict[0] == "stalled" and starts.back(starts.value) > _BACK and not flat:
-            self.advice.clear()
-            words = (
-                "converged to a minimum, which may be a local one: searches from other starts came back to its value"
-            )
-            starts.verdict = "converged", words
-        wanted = starts.asked or self.target is not None or (starts.verdict[0] == "stalled" and not flat)
+        wanted = starts.asked or self.target is not None
+        wanted |= starts.verdict[0] == "stalled" and self.first[0] > starts.value  # else f may be constant
         if status == "budget" or not (wanted and evaluator.unseen and searcher.iteration):
             return starts.verdict
         x0, sigma0 = starts.next(evaluator.evaluations)
@@ -727,7 +718,6 @@ class SearchRun:
                 self._continue(self.method, evaluator.best_at, width * self.sigma0)
                 self.back_to = best if place == "kink" else math.inf
                 return None
-        self.hidden = look.hidden
         status, words, advice = look.verdict(place, ended)
         self.advice += advice
         return status, words.format(why)

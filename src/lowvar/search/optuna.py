@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from lowvar.errors import require, whole
+from lowvar.errors import UserError, require, whole
 from lowvar.search.searcher import Searcher
 
 require("LowvarSampler", "optuna", "optuna")
@@ -54,7 +54,8 @@ class LowvarSampler(BaseSampler):
         **options: options of the method.
 
     Raises:
-        UserError: Optuna is not installed, or the search refuses a setting, as ``Searcher`` does.
+        UserError: Optuna is not installed, or the search refuses a setting, as ``Searcher`` does, or one that
+            the study has: ``bounds``, ``integers``, ``domain``, ``dim``, ``choices``, ``x0``, ``sigma0``.
 
     >>> import optuna
     >>> optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -69,6 +70,11 @@ class LowvarSampler(BaseSampler):
         independent_sampler: BaseSampler | None = None, **options: Any,
     ):  # fmt: skip
         self._seed = None if seed is None else whole("seed", seed, 0)
+        for name in ("bounds", "integers", "domain", "dim", "choices", "x0", "sigma0"):
+            if name in options:
+                raise UserError(f"{name}: the parameters of the study have it already; leave it out")
+        if noisy not in (True, False):
+            raise UserError(f"noisy = {noisy!r}: it must be True or False")
         self._settings = {"method": method, "population": population, "noisy": noisy, **options}
         Searcher([0.0], 1.0, **self._settings)  # refuses a wrong setting now, not in a trial
         self._independent = independent_sampler or TPESampler(seed=seed)
@@ -247,7 +253,7 @@ def _parameter(one: Any, at: np.ndarray, width: float) -> Any:
 
 def _close(one: Any, a: Any, b: Any, share: float) -> bool:
     if isinstance(one, (CategoricalDistribution, IntDistribution)):
-        return a == b
+        return a == b or (a != a and b != b)  # NaN is a choice, too
     return math.isclose(
         a, b, rel_tol=share if one.log else 1e-15, abs_tol=0.0 if one.log else share * (one.high - one.low)
     )

@@ -1,12 +1,13 @@
 """The code that a job's result depends on, as hashes of modules: a kept page whose code has changed is stale.
 
-Comments, docstrings and layout do not count.
+Comments, docstrings and empty lines do not count.
 """
 
 import ast
 import hashlib
 import importlib.util
 import io
+import re
 import sys
 import tokenize
 from collections.abc import Mapping
@@ -19,11 +20,14 @@ _OF_FAMILIES = {
     "search": {"search", "searches", "functions"},
     "integral": {"integral", "integrals", "integrators"},
 }
-_WITHOUT_NUMBERS = {
-    "cli", "terminal", "errors", "registry", "user", "plots", "drawing", "figures", "files", "family", "claims", "keep",
-    "kept", "findings", "schema", "declarations", "effects", "commands", "code", "load", "study", "local", "xla",
-    "yaml_files", "common_files", "common_spec", "gathered", "fetch", "npz", "artifact",
-}  # fmt: skip
+_WITHOUT_NUMBERS = re.compile(
+    r"lowvar\.(cli|terminal|errors|registry|user|vi\.plots|core\.(drawing|files|npz|artifact))"
+    r"|lowvar_studies\.(commands|yaml_files|datasets\.fetch)"
+    r"|lowvar_studies\.jobs\.(commands|code|load|study|local|common_files|common_spec)"
+    r"|lowvar_studies\.reports\.(claims|text|keep|kept|remake|front|findings|schema|declarations|gathered|drawing(\..*)?)"
+    r"|lowvar_studies\.reports\.\w+\.(files|family|effects|figures(\..*)?)"
+)
+_DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def loaded(family: str) -> dict[str, str]:
@@ -37,7 +41,7 @@ def loaded(family: str) -> dict[str, str]:
     """
     other = set().union(*_OF_FAMILIES.values()) - _OF_FAMILIES[family]
     names = [name for name in sorted(sys.modules) if name.partition(".")[0] in _PACKAGES and "." in name]
-    used = [name for name in names if not (_WITHOUT_NUMBERS | other) & set(name.split("."))]
+    used = [name for name in names if not other & set(name.split(".")) and not _WITHOUT_NUMBERS.fullmatch(name)]
     return {name: digest for name in used if (digest := _hash(name))}
 
 
@@ -60,16 +64,18 @@ def _hash(module: str) -> str | None:
 
 
 def _bare(source: str) -> str:
-    """Source without docstrings, comments and spaces: the same on every version of Python, unlike its parsed form."""
-    lines = source.splitlines(keepends=True)
+    """Source without docstrings, comments and empty lines: unlike a parsed form, equal on all versions of Python."""
+    lines = source.splitlines()
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
             row, column = token.start
-            lines[row - 1] = lines[row - 1][:column] + "\n"
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and ast.get_docstring(
-            node
-        ):
-            first, last = node.body[0].lineno, node.body[0].end_lineno or node.body[0].lineno
-            lines[first - 1 : last] = [""] * (last - first + 1)
-    return "".join("".join(lines).split())
+            lines[row - 1] = lines[row - 1][:column]
+    documented = [
+        node for node in ast.walk(ast.parse(source)) if isinstance(node, _DOCUMENTED) and ast.get_docstring(node)
+    ]
+    content = [line.encode() for line in lines]  # positions are in bytes
+    for one in sorted((node.body[0] for node in documented), key=lambda node: node.lineno, reverse=True):
+        first, last = one.lineno - 1, (one.end_lineno or one.lineno) - 1
+        rest = content[last][one.end_col_offset :]
+        content[first : last + 1] = [content[first][: one.col_offset] + rest]
+    return "\n".join(line.rstrip() for line in b"\n".join(content).decode().splitlines() if line.strip())

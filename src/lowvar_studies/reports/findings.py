@@ -9,7 +9,7 @@ import pandas as pd
 from lowvar_studies.jobs.study import Study
 from lowvar_studies.reports.claims import NOT_MADE, Claim, load
 from lowvar_studies.reports.gathered import Gathered
-from lowvar_studies.reports.keep import interval, summary
+from lowvar_studies.reports.text import interval, summary
 
 _MOST = 3  # claims of an experiment
 _NOUNS = {"evaluation": "evaluations", "step": "seconds of a step"}

@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Mapping
 
 from lowvar.errors import UserError, check_known
-from lowvar_studies.reports.keep import interval, markdown
 from lowvar_studies.reports.kept import Page
+from lowvar_studies.reports.text import interval, markdown
 
 PAPERS = {
     "joint": "Joint control variate (Wang, Geffner, Domke)",

@@ -10,10 +10,9 @@ from lowvar.errors import UserError
 from lowvar_studies.jobs import code, commands
 from lowvar_studies.jobs.study import Study
 from lowvar_studies.reports import kept
-from lowvar_studies.reports.claims import NOT_MADE, VERDICTS
 from lowvar_studies.reports.gathered import Gathered
+from lowvar_studies.reports.text import claims_table, markdown, summary
 
-_MANY = 100  # times as many repetitions, from which a claim counts as a tie
 _SHOWN = 4  # figures on a page, of those that `lowvar kept --draw` draws
 _WIDEST = 1000  # pixels of one
 
@@ -48,10 +47,11 @@ def keep(study: Study, folder: str | Path, *, draft: bool = False) -> list[Path]
     pictures = {kind: small(drawn[kind].read_bytes()) for kind in first}
     about |= {"code": about["code"] | code.loaded(study.experiment.family)}
     rows = kept.write(study, folder, about)
+    elsewhere = "" if folder == Path(kept.PAGES) else f" --folder {folder}"
     parts = [
         f"# {study.experiment.title}",
-        f"`lowvar remake {name}` makes all of this page again ({minutes(about)}), with `--claim ID` or `--figure NAME` "
-        f"one of it. Experiment `{name}` at scale `{study.scale}`, written by `lowvar keep {study.path} --scale "
+        f"`lowvar remake {name}{elsewhere}` makes all of this page again ({minutes(about)}), with `--claim ID` or "
+        f"`--figure NAME` one of it. Experiment `{name}` at scale `{study.scale}`, written by `lowvar keep {study.path} --scale "
         f"{study.scale}`.",
         _origin(about),
         *filter(None, [study.experiment.remarks.strip()]),
@@ -137,50 +137,6 @@ def _tables(study):
     return [f"## {made[0]}", markdown(made[1])] if made else []
 
 
-def summary(claims):
-    """How many claims have each verdict."""
-    counts = claims["verdict"].value_counts()
-    words = [word for word in VERDICTS if word != NOT_MADE or word in counts]
-    return "Verdicts: " + ", ".join(f"{counts.get(word, 0)} {word}" for word in words) + "."
-
-
-def claims_table(claims) -> str:
-    """The verdicts as a table of the page."""
-    table = claims.assign(note=claims["note"].fillna(""))
-    ends = zip(table["ours"], table["low"], table["high"], strict=True)
-    table["interval"] = [interval(*one) if one[1] == one[1] else "" for one in ends]
-    table["published"] = [f"{value:.4g}" if value == value else "" for value in table["published"]]
-    table["ours"] = [f"{value:.4g}" if value == value else "" for value in table["ours"]]
-    remarks = (table["note"], [would_decide(more) for more in table["more"]])
-    table["note"] = ["; ".join(filter(None, both)) for both in zip(*remarks, strict=True)]
-    shown = ["id", "verdict", "statement", "source", "published", "ours", "interval", "note"]
-    return markdown(table[shown].fillna(""))
-
-
-def would_decide(more: float) -> str:
-    """How many repetitions would decide a claim, in words; empty for one that is decided.
-
-    >>> would_decide(3.21), would_decide(5000)
-    ('3.2 times as many repetitions would decide it', 'the value is too near the bound to decide')
-    """
-    if more >= _MANY:
-        return "the value is too near the bound to decide"
-    return f"{more:.2g} times as many repetitions would decide it" if more == more else ""
-
-
-def interval(value, low, high):
-    """Its ends with as many digits, three or more, as they need to enclose the printed value.
-
-    >>> interval(0.382, 0.19, 0.7664), interval(72.8786, 72.8785, 72.8787)
-    ('[0.19, 0.766]', '[72.88, 72.88]')
-    """
-    for digits in (3, 4, 5, 6):
-        ends = f"{low:.{digits}g}", f"{high:.{digits}g}"
-        if float(ends[0]) <= float(f"{value:.4g}") <= float(ends[1]):
-            break
-    return f"[{', '.join(ends)}]"
-
-
 def _minutes(runs):
     rows = {}
     for problem, method, backend, timing in runs:
@@ -190,9 +146,3 @@ def _minutes(runs):
 
     table = pd.DataFrame(rows).T.rename_axis("method").reset_index()
     return table.map(lambda value: f"{value:.1f}" if isinstance(value, float) else value).replace("nan", "")
-
-
-def markdown(table) -> str:
-    """A table in Markdown."""
-    lines = [table.columns, ["---"] * table.shape[1], *table.itertuples(index=False)]
-    return "\n".join("| " + " | ".join(str(cell).replace("|", "\\|") for cell in line) + " |" for line in lines)

@@ -20,12 +20,16 @@ from lowvar.core import artifact
 from lowvar.core.files import write_text
 from lowvar.errors import UserError, check_known
 from lowvar_studies.jobs import code
+from lowvar_studies.jobs.common_files import CLAIMS
 from lowvar_studies.jobs.study import Study
 from lowvar_studies.reports import claims as judging
 from lowvar_studies.reports.gathered import Gathered
+from lowvar_studies.reports.text import claims_table
 
+PAGES = "docs/reproduction"  # the default folder
 ROWS = "rows"  # below the folder of the pages
 _COUNTED = (("holds", 6), ("fails", 6), ("undecided", 7))
+_WORDS = ("verdict", "statement", "source", "cause")
 _SAME = 1e-6  # relative difference of numbers that another processor may give
 _ABOUT = ("experiment", "scale", "spec", "commit", "dates", "versions", "jobs", "code")
 
@@ -78,7 +82,8 @@ class Page(Mapping):
         try:
             about = json.loads(path.read_text(encoding="utf-8"))
             lacking = [key for key in _ABOUT if key not in about]
-        except (OSError, ValueError, TypeError) as error:
+            sum(about.get("jobs", {}).values(), 0.0)
+        except (OSError, ValueError, TypeError, AttributeError) as error:
             raise UserError(f"{path}: damaged; restore it: git checkout {path}") from error
         if lacking:
             raise UserError(f"{path}: it lacks {lacking[0]!r}; keep the page again, or restore it: git checkout {path}")
@@ -104,7 +109,16 @@ class Page(Mapping):
         """The kept verdicts, a row for each claim."""
         import pandas as pd
 
-        return pd.read_csv(self.folder / "claims.csv")
+        path, texts = self.folder / "claims.csv", {one.name: str for one in CLAIMS.columns if one.dtype == "string"}
+        try:
+            table = pd.read_csv(path, dtype=texts)
+            if list(table) != [one.name for one in CLAIMS.columns] or not set(table["verdict"]) <= {*judging.VERDICTS}:
+                raise ValueError("other columns or verdicts")
+        except (OSError, ValueError) as error:  # a ParserError is a ValueError
+            raise UserError(
+                f"{path}: missing, damaged or of another version; restore it: git checkout {path}"
+            ) from error
+        return table.fillna({"cause": "", "note": ""})
 
     @property
     def minutes(self) -> float:
@@ -147,11 +161,16 @@ class Page(Mapping):
         return judging.judge(judging.load(self.study.claims) if self.study.claims else [], self, self.study)
 
     def check(self) -> list[str]:
-        """How verdicts computed again differ from the kept ones, a sentence each."""
+        """How verdicts computed again, and the page, differ from the kept ones, a sentence each; reads all rows."""
+        for kind in self.study.figures:
+            self.rows(kind)
         now, before = (table.set_index("id") for table in (self.judged(), self.verdicts))
         gone = [f"claim {name!r} is on the page, and no longer stated" for name in before.index.difference(now.index)]
         new = [f"claim {name!r} is stated, and not on the page" for name in now.index.difference(before.index)]
-        found = [*gone, *new]
+        page = self.folder.parents[1] / f"{self.name}.md"
+        text = page.read_text(encoding="utf-8") if page.is_file() else ""
+        there = not len(before) or claims_table(self.verdicts) in text
+        found = [*gone, *new, *([] if text and there else [f"{page}: it is missing, or has other verdicts"])]
         for name in now.index.intersection(before.index):
             found += [f"claim {name!r}: {text}" for text in apart(now.loc[name], before.loc[name])]
         return found
@@ -169,7 +188,7 @@ class Page(Mapping):
 
 def names(folder: str | Path) -> list[str]:
     """The pages in a folder that have rows."""
-    return sorted(path.parent.name for path in (Path(folder) / ROWS).glob("*/about.json"))
+    return sorted(path.name for path in (Path(folder) / ROWS).glob("*") if path.is_dir())
 
 
 def listed(pages: Sequence[Page]) -> str:
@@ -181,8 +200,10 @@ def listed(pages: Sequence[Page]) -> str:
         stale = f"  stale: {', '.join(changed[:3])}{' and more' if len(changed) > 3 else ''}" if changed else ""
         jobs = len(page.about["jobs"])
         lines.append(f"{page.name:<22}{shown}{jobs:>6}{page.minutes:>9.1f}  {page.about['commit']}{stale}")
+    stale_pages = sum(bool(page.changed) for page in pages)
     spent = [sum(page.minutes for page in some) for some in (pages, [page for page in pages if page.changed])]
-    return "\n".join([*lines, f"{len(pages)} pages, {spent[0]:.0f} CPU minutes; {spent[1]:.0f} of them are stale"])
+    total = f"pages: {len(pages)}, {spent[0]:.1f} CPU minutes; stale: {stale_pages}, {spent[1]:.1f} CPU minutes"
+    return "\n".join([*lines, total])
 
 
 def apart(now, before) -> list[str]:
@@ -192,8 +213,7 @@ def apart(now, before) -> list[str]:
         now: a row of verdicts.
         before: the kept row.
     """
-    found = [f"its {key} was {before[key]!r}, and is {now[key]!r}"
-             for key in ("verdict", "statement", "source") if now[key] != before[key]]  # fmt: skip
+    found = [f"its {key} was {before[key]!r}, and is {now[key]!r}" for key in _WORDS if now[key] != before[key]]
     numbers = ("ours", "low", "high", "published")
     if not all(same(now[key], before[key]) for key in numbers):
         was, is_ = (f"{row['ours']:.6g} [{row['low']:.6g}, {row['high']:.6g}]" for row in (before, now))

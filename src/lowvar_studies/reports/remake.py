@@ -1,6 +1,7 @@
 """One claim, one figure or all of a kept page made again, from nothing: the jobs that it needs, and no others."""
 
 import dataclasses
+import json
 import math
 import time
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ from typing import Any
 
 from lowvar.core.drawing import save
 from lowvar.errors import UserError, check_known
-from lowvar_studies.jobs import local
+from lowvar_studies.jobs import code, local
 from lowvar_studies.jobs.study import Job, Study
 from lowvar_studies.reports import claims as judging
 from lowvar_studies.reports.gathered import Gathered
@@ -62,9 +63,17 @@ class Part(Study):
             yield job.search
 
     def _make(self, jobs: list[Job]) -> None:
-        due = {f"{job.kind} {job.label}": job.command for job in jobs if not local.made(job)}
+        due = {f"{job.kind} {job.label}": job.command for job in jobs if not (local.made(job) and _current(job))}
         local.complete([[(command, lambda: False) for command in due.values()]], self.name, self.workers)
         self.ran.extend(due)
+
+
+def _current(job: Job) -> bool:
+    """Whether the code that made a job's files is that of now."""
+    try:
+        return not code.changed(json.loads((job.folder / "provenance.json").read_text(encoding="utf-8"))["code"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,14 +98,18 @@ def remake(page: Page, claim: str | None = None, figure: str | None = None, *, o
         claim: the ``id`` of a claim.
         figure: the name of a figure.
         out: the folder of pictures.
-        results: the folder of the jobs' files, by default that of the study; jobs that are current there do not run.
+        results: the folder of the jobs' files, by default one of its own below ``build``. Jobs that are current
+            there, of this code too, do not run again.
         data: the folder of raw and prepared data.
         workers: processes at a time.
 
     Raises:
         UserError: an unknown claim or figure, or a job that ended with a user's mistake.
     """
-    begun, study = time.monotonic(), Study.load(page.about["experiment"], page.about["scale"], results, data)
+    begun, study = (
+        time.monotonic(),
+        Study.load(page.about["experiment"], page.about["scale"], results or f"build/remade/results/{page.name}", data),
+    )
     stated = {one.id: one for one in judging.load(study.claims)} if study.claims else {}
     if claim is not None:
         check_known("claim", claim, stated, where=page.name)
@@ -142,13 +155,22 @@ def _needed(study: Study, claim: Any) -> tuple[set[str], set[str] | None]:
     """The problems and methods whose rows a claim reads; none of the first, and None of the second, stand for all."""
     if claim is None:
         return set(), None
-    test = {key: value for key, value in dict(claim.test).items() if value is not None}
-    named = test | test.get("at", {})
-    problems = {named[key] for key in ("problem", "other_problem") if key in named} | set(named.get("problems", ()))
-    methods = {named[key] for key in ("method", "other", "reference") if key in named} | set(named.get("others", ()))
-    if not methods or {named["effect"], named.get("table")} & set(_OF_ALL):
-        return problems, None
-    return problems, {name for name in (*methods, BASELINE) if name in study.experiment.methods}
+    words = set(_words(claim.test.model_dump()))
+    methods = words & set(study.experiment.methods)
+    everything = not methods or words & set(_OF_ALL)
+    methods |= {BASELINE} & set(study.experiment.methods)
+    return words & set(study.experiment.problems), None if everything else methods
+
+
+def _words(values: Any) -> Iterator[str]:
+    """All texts among the arguments of a test."""
+    if isinstance(values, str):
+        yield values
+    elif isinstance(values, dict):
+        yield from _words(list(values.values()))
+    elif isinstance(values, list | tuple):
+        for value in values:
+            yield from _words(value)
 
 
 def _said(row) -> str:

@@ -269,6 +269,27 @@ def test_a_sampler_of_two_studies_and_its_pickle():
     assert params(more)[0] == params(alone)[0]
 
 
+@pytest.mark.parametrize(
+    "wrong", [{"bounds": (0, 1)}, {"integers": [0]}, {"domain": "binary"}, {"sigma0": 1.0}, {"noisy": "yes"}]
+)
+def test_what_the_study_has_is_refused_at_once(wrong):
+    with pytest.raises(UserError, match=next(iter(wrong))):
+        LowvarSampler(**wrong)
+
+
+def test_a_choice_may_be_nan():
+    def f(trial):
+        choice = trial.suggest_categorical("k", [1.0, float("nan"), 3.0])
+        return (trial.suggest_float("x", -5, 5) - 2) ** 2 + (choice != 3.0)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        study = study_of()
+        study.optimize(f, n_trials=100)
+    assert len({repr(sorted(trial.params.items())) for trial in study.trials}) > 90
+    assert study.best_value < 0.1
+
+
 def test_settings():
     with pytest.raises(UserError, match="seed"):
         LowvarSampler(seed=-1)

@@ -1,7 +1,9 @@
 """Kept pages: rows that judge and draw again, staleness, one commit, and one claim or figure from nothing."""
 
 import json
+import re
 import subprocess
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -12,10 +14,11 @@ from lowvar.errors import UserError
 from lowvar_studies.jobs import code
 from lowvar_studies.jobs import commands as jobs
 from lowvar_studies.jobs.study import Study
+from lowvar_studies.reports.claims import load
 from lowvar_studies.reports.front import filled
 from lowvar_studies.reports.keep import keep
 from lowvar_studies.reports.kept import Page, listed, names
-from lowvar_studies.reports.remake import Part, remake
+from lowvar_studies.reports.remake import Part, _needed, remake
 
 CONTENT = {
     "name": "two",
@@ -55,6 +58,7 @@ def page(made, tmp_path):
     target.mkdir(parents=True)
     for path in (made / "pages/rows/two").iterdir():
         (target / path.name).write_bytes(path.read_bytes())
+    (tmp_path / "pages/two.md").write_bytes((made / "pages/two.md").read_bytes())
     return Page.of(tmp_path / "pages", "two")
 
 
@@ -69,19 +73,20 @@ def test_rows_judge_and_draw_again_without_results(made, page, tmp_path):
 
 
 @pytest.mark.parametrize(("column", "value", "named"), [("verdict", "undecided", "verdict"), ("ours", 0.5, "0.5"),
-                                                  ("statement", "another", "statement")])  # fmt: skip
+                                                  ("statement", "another", "statement"), ("cause", "paper", "cause")])  # fmt: skip
 def test_a_page_that_differs_from_its_rows_is_named(page, column, value, named):
     table = page.verdicts
     table.loc[0, column] = value
     table.to_csv(page.folder / "claims.csv", index=False)
-    (found,) = page.check()
+    found, of_page = page.check()[::-1][:2] if column != "cause" else (page.check()[0], "two.md")
     assert "'closer'" in found
     assert named in found
+    assert "two.md" in of_page
 
 
 def test_claims_that_came_or_went_are_named(page):
     page.verdicts.assign(id=["closer", "gone"]).to_csv(page.folder / "claims.csv", index=False)
-    assert [text.split("'")[1] for text in page.check()] == ["gone", "arrives"]
+    assert [text.split("'")[1] for text in page.check()[:2]] == ["gone", "arrives"]
 
 
 def test_damaged_rows_are_refused(page):
@@ -127,11 +132,14 @@ def test_numbers_and_tables_of_other_pages_are_filled_in(page):
 
 
 def test_words_and_layout_are_no_code():
-    plain = 'x = "# kept"\n\n\ndef f(a):\n    return a + 1\n'
-    worded = '"""Doc."""\n# note\nx = "# kept"  # why\n\ndef f(a):\n    """Adds."""\n    return (\n        a + 1)\n'
-    assert code._bare(worded) == code._bare(plain).replace("returna+1", "return(a+1)")
-    assert code._bare(plain.replace("+ 1", "+ 2")) != code._bare(plain)
-    assert code._bare(plain.replace("# kept", "# other")) != code._bare(plain)
+    plain = 'x = "# kept"\n\n\ndef f(a):\n    for b in a:\n        c = b\n        a = c + 1\n    return a\n'
+    worded = plain.replace("def f(a):\n", 'def f(a):\n    """Adds é\n\n    more."""\n').replace("= b", "= b  # why")
+    worded = '"""Doc."""\n# note\n' + worded
+    assert code._bare(worded) == code._bare(plain)
+    for old, new in (("+ 1", "+ 2"), ("# kept", "#  kept"), ("        a =", "    a ="), ("c = b", "c =  b")):
+        assert code._bare(plain.replace(old, new)) != code._bare(plain)
+    one_line = 'def f(): "Doc."; return 1\n'
+    assert code._bare(one_line) != code._bare(one_line.replace("1", "2"))
 
 
 def test_pages_do_not_change_the_commit_that_they_are_of(tmp_path):
@@ -205,3 +213,49 @@ def test_a_part_has_its_problems_methods_and_what_they_read():
     kinds = {(job.kind, job.problem) for job in Study.jobs(part) if part._has(job)}
     assert ("sample", within) in kinds
     assert all(job.names["method"] == "monte_carlo" for job in Study.jobs(part, "run") if part._has(job))
+
+
+def test_every_problem_and_method_that_a_claim_names_is_part_of_it():
+    """One argument is easily forgotten: that of `gain_ratio`, `beside`, was."""
+    for path in sorted(Path("workflow/claims").glob("*.yaml")):
+        study = Study.load(f"workflow/experiments/{path.name}", "paper")
+        for claim in load(path):
+            problems, methods = _needed(study, claim)
+            words = set(re.findall(r"'([^']*)'", str(claim.test.model_dump())))
+            assert problems == words & set(study.experiment.problems), claim.id
+            assert methods is None or words & set(study.experiment.methods) <= methods, claim.id
+
+
+def test_jobs_of_other_code_run_again(page, tmp_path):
+    options = {"results": str(tmp_path / "results"), "data": str(tmp_path / "data")}
+    assert "1 jobs ran" in remake(page, "arrives", **options).lines[-1]
+    assert "0 jobs ran" in remake(page, "arrives", **options).lines[-1]
+    (file,) = (tmp_path / "results").rglob("provenance.json")
+    record = json.loads(file.read_text())
+    record["code"]["lowvar_studies.searches.es"] = "0" * 16
+    file.write_text(json.dumps(record))
+    assert "1 jobs ran" in remake(page, "arrives", **options).lines[-1]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("claims.csv", None), ("claims.csv", b"\xff\xfe"), ("claims.csv", b"a,b\n1,2\n"), ("about.json", None),
+     ("about.json", b"[]"), ("about.json", b'{"jobs": {"x": "y"}}')],
+)  # fmt: skip
+def test_damaged_records_are_named(page, name, content):
+    path = page.folder / name
+    path.unlink()
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(UserError, match=name):
+        listed([Page.of(page.folder.parents[1], page.name)])
+
+
+def test_check_reads_the_rows_of_figures_and_the_page(made, page):
+    (page.folder.parents[1] / "two.md").unlink()
+    (found,) = page.check()
+    assert "two.md" in found
+    path = page.folder / "effort.figure.parquet"
+    path.write_bytes(path.read_bytes()[:-40])
+    with pytest.raises(UserError, match=r"effort\.figure"):
+        page.check()

@@ -1,0 +1,55 @@
+"""Verdicts and tables as text of pages."""
+
+from lowvar_studies.reports.claims import NOT_MADE, VERDICTS
+
+_MANY = 100  # times as many repetitions, from which a claim counts as a tie
+
+
+def summary(claims):
+    """How many claims have each verdict."""
+    counts = claims["verdict"].value_counts()
+    words = [word for word in VERDICTS if word != NOT_MADE or word in counts]
+    return "Verdicts: " + ", ".join(f"{counts.get(word, 0)} {word}" for word in words) + "."
+
+
+def claims_table(claims) -> str:
+    """The verdicts as a table of the page."""
+    table = claims.assign(note=claims["note"].fillna(""))
+    ends = zip(table["ours"], table["low"], table["high"], strict=True)
+    table["interval"] = [interval(*one) if one[1] == one[1] else "" for one in ends]
+    table["published"] = [f"{value:.4g}" if value == value else "" for value in table["published"]]
+    table["ours"] = [f"{value:.4g}" if value == value else "" for value in table["ours"]]
+    remarks = (table["note"], [would_decide(more) for more in table["more"]])
+    table["note"] = ["; ".join(filter(None, both)) for both in zip(*remarks, strict=True)]
+    shown = ["id", "verdict", "statement", "source", "published", "ours", "interval", "note"]
+    return markdown(table[shown].fillna(""))
+
+
+def would_decide(more: float) -> str:
+    """How many repetitions would decide a claim, in words; empty for one that is decided.
+
+    >>> would_decide(3.21), would_decide(5000)
+    ('3.2 times as many repetitions would decide it', 'the value is too near the bound to decide')
+    """
+    if more >= _MANY:
+        return "the value is too near the bound to decide"
+    return f"{more:.2g} times as many repetitions would decide it" if more == more else ""
+
+
+def interval(value, low, high):
+    """Its ends with as many digits, three or more, as they need to enclose the printed value.
+
+    >>> interval(0.382, 0.19, 0.7664), interval(72.8786, 72.8785, 72.8787)
+    ('[0.19, 0.766]', '[72.88, 72.88]')
+    """
+    for digits in (3, 4, 5, 6):
+        ends = f"{low:.{digits}g}", f"{high:.{digits}g}"
+        if float(ends[0]) <= float(f"{value:.4g}") <= float(ends[1]):
+            break
+    return f"[{', '.join(ends)}]"
+
+
+def markdown(table) -> str:
+    """A table in Markdown."""
+    lines = [table.columns, ["---"] * table.shape[1], *table.itertuples(index=False)]
+    return "\n".join("| " + " | ".join(str(cell).replace("|", "\\|") for cell in line) + " |" for line in lines)
