@@ -51,8 +51,8 @@ def keep(study: Study, folder: str | Path, *, draft: bool = False) -> list[Path]
     parts = [
         f"# {study.experiment.title}",
         f"`lowvar remake {name}{elsewhere}` makes all of this page again ({minutes(about)}), with `--claim ID` or "
-        f"`--figure NAME` one of it. Experiment `{name}` at scale `{study.scale}`, written by `lowvar keep {study.path} --scale "
-        f"{study.scale}`.",
+        f"`--figure NAME` one of it. Experiment `{name}` at scale `{study.scale}`, written by "
+        f"`lowvar keep {study.path} --scale {study.scale}`.",
         _origin(about),
         *filter(None, [study.experiment.remarks.strip()]),
         *(["## Claims", summary(claims), claims_table(claims)] if len(claims) else []),

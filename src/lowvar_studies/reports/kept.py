@@ -109,7 +109,8 @@ class Page(Mapping):
         """The kept verdicts, a row for each claim."""
         import pandas as pd
 
-        path, texts = self.folder / "claims.csv", {one.name: str for one in CLAIMS.columns if one.dtype == "string"}
+        texts: Any = {one.name: str for one in CLAIMS.columns if one.dtype == "string"}
+        path = self.folder / "claims.csv"
         try:
             table = pd.read_csv(path, dtype=texts)
             if list(table) != [one.name for one in CLAIMS.columns] or not set(table["verdict"]) <= {*judging.VERDICTS}:
