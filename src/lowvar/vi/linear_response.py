@@ -13,10 +13,12 @@ that are nearly linear under the guide, and refused for others. ``H`` is the mea
 Groups of draws give the standard errors of the standard deviations, and these the number of draws.
 
 Second derivatives do not see kinks, such as those of absolute values, where they lack curvature that the mean over the
-guide has. By Stein's identity ``sigma^2 E[f''] = E[f' sigma eps]`` they are seen to lack it; then ``H`` is that of
-Gaussian smoothing, ``E[f' eps'] / sigma``, by regression of first derivatives on the noise and its square. A guide that
-is much narrower than the posterior would smooth too little: so the mean is taken again over the covariance found, until
-that covariance is the inverse of its own mean curvature, as the best full-rank normal's is.
+guide has. By Stein's identity ``sigma^2 E[f''] = E[f' sigma eps]`` they are seen to lack it, also of a kink that few
+draws cross: at the optimum both are 1, in units of the guide. Then ``H`` is that of Gaussian smoothing, ``E[f' eps'] /
+sigma``, by regression of first derivatives on the noise and its square. A guide that is much narrower than the
+posterior would smooth too little: so the mean is taken again over the covariance found, until that covariance is the
+inverse of its own mean curvature, as the best full-rank normal's is. The response is that of this normal, of its means
+and of the widths along its columns: beside a kink on one side it is wider than that normal, as the posterior is.
 
 References:
     Giordano, Broderick and Jordan, "Covariances, robustness, and variational Bayes", 2018, section 3; Giordano, Ingram
@@ -43,9 +45,12 @@ _LINEAR = 0.9  # the least share of a function's variance under the guide that i
 _FLAT = 1e-6  # the smallest eigenvalue of a Hessian, in units of the guide, where about 1 is usual
 # the least part of a curvature that kinks have, by how many errors it may be, and by how many it is
 _KINKED, _PERHAPS, _SURE = 0.1, 2.5, 5
+_LACK = 0.15  # the least part of the precision of a guide that second derivatives lack where there are kinks
 _ROUGH = 16  # times as many draws where there are kinks, at least so many for each term of a regression, and
 _COARSE = 0.1  # the largest relative error of a standard deviation from them
+_PARTS = 4  # of the draws of a regression, whose results tell its error
 _AGAIN, _STILL = 20, 1e-3  # rounds of smoothing at most, and the relative change of any width in the last one
+_RECENT = 4  # rounds, within which a change of the other sign says that the result lies between
 _SLOW = 0.95  # the largest change of a round relative to the round before, as of a geometric series
 _NUMBERS = 3 * 2**26  # of draws x coordinates at once
 _OFF, _ERRORS = 0.25, 3  # the largest distance of a mean from its optimum, in standard deviations, by so many errors
@@ -241,10 +246,31 @@ def _kinks(along, first, second, noise) -> tuple[np.ndarray, np.ndarray]:
     return (mean > least) & (mean > _PERHAPS * error), mean - _SURE * error > least
 
 
+def _lacking(second: np.ndarray) -> np.ndarray:
+    """Coordinates whose mean curvature is surely below the precision of the guide, by more than fits are off; ``(k,)``.
+
+    At an optimum the two are equal, kinks included. So this sees a kink that few draws cross, which then have none of
+    the first derivatives that would tell it, but which the guide has met.
+
+    Args:
+        second: of each group of draws, the curvature by second derivatives in units of the guide, ``(groups, k, k)``.
+    """
+    own = np.diagonal(second, axis1=1, axis2=2)
+    return 1 - own.mean(0) - _PERHAPS * own.std(0, ddof=1) / _GROUPS**0.5 > _LACK
+
+
 def _regression(noise: np.ndarray, values: np.ndarray) -> np.ndarray:
     """Coefficients of ``values (S, m)`` by a constant, ``noise (S, k)`` and its centred squares, ``(1 + 2 k, m)``."""
     terms = np.concatenate([np.ones((len(noise), 1)), noise, (noise**2 - 1) * 2**-0.5], axis=1)
     return np.linalg.lstsq(terms, values, rcond=None)[0]
+
+
+class _Settled(NamedTuple):
+    """The response over a covariance, see ``Curvature``: ``covariance`` with relative errors, and that covariance."""
+
+    covariance: np.ndarray
+    error: np.ndarray
+    smoothed: np.ndarray
 
 
 class Curvature:
@@ -358,19 +384,29 @@ class Curvature:
             second = hessians[:, :k, :k]
             along = np.linalg.eigh(second.mean(0) + second.mean(0).T)[1].T  # where kinks may be most of the curvature
             perhaps, sure = _kinks(along, along @ first, along @ second, groups[:, :, self.free])
-            if not perhaps.any():
+            lacking = _lacking(second)
+            if not (perhaps.any() or lacking.any()):
                 return gradients, hessians
             if at < _DRAWS[-1] and 4 * at * self.work <= work:  # few draws with the right moments may say it too
                 at *= 4
                 continue
-            if at >= _DRAWS[-1] and not sure.any():
+            if at >= _DRAWS[-1] and not (sure.any() or lacking.any()):
                 return gradients, hessians
-            self.smooth = False
+            self.smooth, seen = False, perhaps.any()
+            if not (seen or self.affords(draws, work)):  # first derivatives would tell which
+                name = self._site(self.free[int(np.argmax(lacking))])
+                raise UserError(
+                    f"{self.problem.name}: linear response takes second derivatives, and their curvature along {name} "
+                    "is below the precision of the guide, so that this log density has kinks, as of abs() or max(), or "
+                    "the fit is not at an optimum: make more steps, or take standard deviations from "
+                    "guide='full_rank', or from NUTS"
+                )
         if not self.affords(draws, work):
             raise UserError(
                 self.kinked(f"which is too costly to find from draws in {k} coordinates and {self.problem.N} rows")
             )
-        parts = [self._regressed(eps) for eps in self.groups(self._rough(draws))]
+        unit = np.diag(self.unit[self.free])
+        parts = [self._regressed(eps[:, self.free], unit) for eps in self.groups(self._rough(draws))]
         gradients, hessians = map(np.stack, zip(*parts, strict=True))
         return gradients, hessians
 
@@ -385,10 +421,12 @@ class Curvature:
         rough = self._rough(draws)
         return rough * self.problem.dim <= _NUMBERS and (1 + self.rounds) * rough * self.work / self.problem.dim <= work
 
-    def _regressed(self, eps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The gradient and the Hessian, ``(n,)`` and ``(n, n)``, of a group of draws, see the module."""
-        noise = eps[:, self.free]
-        slopes = self._slopes(noise, np.diag(np.exp(self.log_sigma[self.free])))
+    def _regressed(self, noise: np.ndarray, factor: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The gradient and the Hessian, ``(n,)`` and ``(n, n)``, by ``noise (S, k)``, see the module.
+
+        Of the normal distribution with the guide's means and ``factor``, in units of its columns.
+        """
+        slopes = self._slopes(noise, factor)
         found = _regression(noise, np.concatenate([slopes, slopes * noise * 2**-0.5], axis=1))
         return found[0], found[1:].T
 
@@ -405,29 +443,69 @@ class Curvature:
         return gradient[:, self.free] @ factor
 
     def _smoothed(self, covariance: np.ndarray, draws: int) -> tuple[np.ndarray, np.ndarray] | None:
-        """The covariance that is the inverse of the curvature smoothed over it, and relative errors of its widths.
+        """See ``_settled``; errors are at least those by quarters of the draws: their spread, and their bias.
 
-        In the units of the covariance the curvature is then the identity: so its eigenvalues tell the change of the
-        width along every direction, also one in which the posterior is much narrower than along any coordinate.
+        Where few draws cross a kink, they move the covariance over which is smoothed, of which the error at a
+        covariance has nothing, and quarters of the draws give another width than all.
         """
         groups = [eps[:, self.free] for eps in self.groups(self._rough(draws))]
-        slow, parts, weights = 1.0, np.empty(0), np.empty(0)
+        whole = self._settled(covariance, groups)
+        if whole is None:
+            return None
+        change = self.change
+        parts = [self._settled(whole.smoothed, groups[i::_PARTS]) for i in range(_PARTS)]
+        self.change = change
+        logs = [np.full(len(covariance), np.nan) if p is None else np.log(np.diag(p.covariance)) / 2 for p in parts]
+        bias = np.abs(np.mean(logs, axis=0) - np.log(np.diag(whole.covariance)) / 2)
+        spread = np.maximum(np.std(logs, axis=0, ddof=1) / _PARTS**0.5, bias)
+        return whole.covariance, np.where(np.isfinite(spread), np.maximum(whole.error, spread), 1.0)
+
+    def _settled(self, covariance: np.ndarray, groups: list[np.ndarray]) -> "_Settled | None":
+        """The response over the covariance that is the inverse of its own mean curvature, and its widths' errors.
+
+        In the units of the covariance the curvature is then the identity: so its eigenvalues tell the change of the
+        width along every direction, also one in which the posterior is much narrower than along any coordinate. Where
+        a wider normal meets a kink so much more often that it would end narrower, and so on, steps are halved.
+        """
+        k, unit = len(self.free), self.unit[self.free]
+        i, slow, side, length, turned = 0, 1.0, 0.0, 1.0, -_RECENT
+        factor, parts, curvature = np.empty((0, 0)), np.empty(0), np.empty((0, 0))
         for i in range(self.rounds):
-            factor = np.linalg.cholesky(covariance)
-            parts = np.stack(
-                [_regression(noise, self._slopes(noise, factor))[1 : 1 + len(factor)].T for noise in groups]
-            )
-            curvature = (parts.mean(0) + parts.mean(0).T) / 2
-            if not np.isfinite(curvature).all() or (sizes := np.linalg.eigvalsh(curvature))[0] < _FLAT:
+            sizes, axes = np.linalg.eigh(covariance / np.outer(unit, unit))
+            if sizes[0] <= 0:
                 return None
-            weights = np.linalg.solve(curvature, factor.T)  # (k, k): a column for each coordinate
-            covariance, before, self.change = factor @ weights, self.change, float(np.abs(sizes**-0.5 - 1).max())
+            factor = unit[:, None] * (axes * sizes**0.5) @ axes.T  # which does not depend on the order of coordinates
+            parts = np.stack([self._regressed(noise, factor)[1] for noise in groups])
+            curvature = (parts[:, :k, :k].mean(0) + parts[:, :k, :k].mean(0).T) / 2
+            if not np.isfinite(curvature).all() or (found := np.linalg.eigh(curvature))[0][0] < _FLAT:
+                return None
+            changes = found[0] ** -0.5 - 1
+            largest = changes[int(np.argmax(np.abs(changes)))]
+            before, self.change = self.change, float(abs(largest))
             slow = min(self.change / max(before, _FLAT), _SLOW) if i else _SLOW  # changes fall geometrically
+            turned = i if largest * side < 0 else turned
             if i and self.change < _STILL:
                 break
-        quadratic = np.einsum("nk,gnm,mk->gk", weights, parts, weights, optimize=True) / np.diag(covariance)
-        error = quadratic.std(0, ddof=1) / _GROUPS**0.5 / 2
-        return (covariance + covariance.T) / 2, error + self.change * slow / (1 - slow)
+            length, side = length / 2 if turned == i and self.change > before / 2 else length, largest
+            covariance = factor @ (found[1] * found[0] ** -length) @ found[1].T @ factor.T
+        scales = (parts[:, k:, k:].mean(0) + parts[:, k:, k:].mean(0).T) / 2
+        if np.linalg.eigvalsh(scales)[0] < _FLAT:
+            return None
+        # of a skewed posterior, widths move with the means; without the squares of errors
+        mixed = (parts[:, :k, k:] + np.swapaxes(parts[:, k:, :k], 1, 2)) / 2
+        weighted = np.linalg.solve(scales, np.swapaxes(mixed, 1, 2))  # (groups, k, k)
+        count = len(groups)
+        together = count**2 * mixed.mean(0) @ weighted.mean(0) - (mixed @ weighted).sum(0)
+        curvature = curvature - (together + together.T) / 2 / (count * (count - 1))
+        if np.linalg.eigvalsh(curvature)[0] < _FLAT:
+            return None
+        means = np.linalg.solve(curvature, factor.T)  # (k, k): a column for each coordinate
+        weights, response = np.concatenate([means, -weighted.mean(0) @ means]), factor @ means
+        quadratic = np.einsum("nk,gnm,mk->gk", weights, parts, weights, optimize=True) / np.diag(response)
+        error = quadratic.std(0, ddof=1) / count**0.5 / 2
+        # of a result that lies between, or of a geometric series
+        rest = self.change * (1 if i - turned < _RECENT else slow / (1 - slow))
+        return _Settled((response + response.T) / 2, error + rest, factor @ factor.T)
 
     def of_coordinates(self, draws: int, work: int = _WORK) -> Coordinates | None:
         """See ``coordinates``, for a number of draws; None where their mean curvature is not positive."""
@@ -452,9 +530,10 @@ class Curvature:
             sd = np.sqrt(np.diag(covariance))
         off = np.abs(step) - _ERRORS * step_se
         off[:k] /= sd
-        if (off > _OFF).any():
+        known = self.smooth or error.max() <= _COARSE  # draws that cross no kink would have the guide far off
+        if known and (off > _OFF).any():
             i = int(np.argmax(off))
-            name = next(n for n, at in self.problem.sites.items() if at.start <= self.free[i % k] < at.stop)
+            name = self._site(self.free[i % k])
             how = f"is {off[i]:.2g} sds from it" if i < k else f"has a scale that is {off[i]:.0%} off"
             raise UserError(self.no_optimum(f"the mean-field normal of {name} {how}"))
         return Coordinates(covariance, error, step[:k], step_se[:k])
@@ -565,6 +644,10 @@ class Curvature:
             size, before = left @ left, size
             p = left + size / before * p
         raise UserError(self.no_optimum("conjugate gradients do not solve for its curvature in 200 steps"))
+
+    def _site(self, coordinate: int) -> str:
+        """The site of a coordinate."""
+        return next(n for n, at in self.problem.sites.items() if at.start <= coordinate < at.stop)
 
     def kinked(self, why: str) -> str:
         """The refusal of a log density with kinks."""

@@ -1,5 +1,6 @@
 """Covariances by linear response, their errors, and draws that are resampled to the posterior."""
 
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -612,3 +613,92 @@ def test_where_no_row_has_an_event_linear_response_has_the_width():
     row = fit.summary().iloc[0]
     assert float(np.exp(fit.guide_params["log_sigma"][0])) / sd == pytest.approx(0.94, abs=0.01)
     assert row["lr_sd"] / sd == pytest.approx(1, abs=0.01)
+
+
+def sd_of(energy, low=-9.0, high=15.0):
+    """The standard deviation of the density ``exp(-energy)`` on a line."""
+    x = np.linspace(low, high, 200_001)
+    p = np.exp(-energy(x) + energy(x).min())
+    return np.sqrt(np.cov(x, aweights=p / p.sum(), ddof=0))
+
+
+def limit(at, slope):
+    """A cost above a limit: of a normal distribution, few draws of the guide are above."""
+
+    def model():
+        z = numpyro.sample("z", dist.Normal(0.0, 1.0).expand([len(at)]).to_event(1))
+        numpyro.factor("cost", -slope * jnp.maximum(z - jnp.asarray(at), 0).sum())
+
+    return model
+
+
+@pytest.mark.parametrize(("at", "slope"), [((1.0,), 30.0), ((1.5,), 30.0), ((1.0, 1.2, 5.0), 20.0)])
+def test_kinks_that_few_draws_cross_are_seen(at, slope):
+    """Second derivatives see none of it and give 1.0; the guide, which the kink holds, is a quarter too narrow."""
+    sd = [sd_of(lambda x, c=c: x**2 / 2 + slope * np.maximum(x - c, 0)) for c in at]
+    fit = quiet(limit(at, slope), khat_samples=0)
+    found = fit.mean_and_sd(lambda z: z["z"])
+    assert (found["guide_sd"] / sd).iloc[0] < 0.85
+    np.testing.assert_allclose(found["sd"], sd, rtol=0.05)
+    assert (found["sd_se"] / found["sd"] < 0.03).all()
+    np.testing.assert_allclose(fit.summary()["lr_sd"], sd, rtol=0.05)
+
+
+def test_a_sharp_prior_far_from_its_centre_is_seen():
+    def model(y):
+        w = numpyro.sample("w", dist.Laplace(0.0, 0.2))
+        numpyro.sample("y", dist.Normal(w, 1.0), obs=y)
+
+    found = quiet(model, {"y": np.array(6.5)}, khat_samples=0).mean_and_sd(lambda z: z["w"]).iloc[0]
+    assert found["sd"] == pytest.approx(sd_of(lambda x: np.abs(x) / 0.2 + (x - 6.5) ** 2 / 2), rel=0.05)
+
+
+@pytest.mark.parametrize(("at", "slope"), [(1.5, 30.0), (2.0, 30.0)])
+def test_standard_errors_where_few_draws_cross_a_kink(at, slope):
+    fit = quiet(limit((at,), slope), khat_samples=0)
+    found = [coordinates(Curvature(fit, seed), 0.01) for seed in range(1, 9)]
+    sds = np.sqrt([one.covariance[0, 0] for one in found])
+    stated = np.sqrt(np.mean([one.error[0] ** 2 for one in found]))
+    assert sds.std(ddof=1) / sds.mean() < 1.6 * stated  # of 8, the spread is 1.6 times too large in 1 of 100 cases
+    assert stated < 0.03
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("name", ["line", "two", "counts", "groups"])
+def test_smooth_densities_lack_no_curvature(name, seed):
+    """Twenty fits: correlated, skewed, of few counts, and with a scale of three groups."""
+    rng = np.random.default_rng(seed)
+    g = rng.integers(0, 3, 150)
+
+    def counts(y):
+        level = numpyro.sample("level", dist.Normal(0.0, 2.0))
+        with numpyro.plate("rows", len(y)) as i:
+            numpyro.sample("y", dist.Poisson(jnp.exp(level)), obs=y[i])
+
+    model, data = {
+        "line": (line, lines(100 + seed, 5)),
+        "two": (two, of_two()),
+        "counts": (counts, {"y": rng.poisson(0.3, size=10).astype(float)}),
+        "groups": (three_groups, {"g": g, "y": np.array([-0.8, 0.1, 0.9])[g] + rng.normal(size=150)}),
+    }[name]
+    curvature = Curvature(quiet(model, data, seed=seed, khat_samples=0), seed)
+    coordinates(curvature, 0.01)
+    assert curvature.smooth
+
+
+@pytest.mark.parametrize(("scale", "affordable"), [(0.85, True), (0.85, False), (0.5, True)])
+def test_a_guide_that_is_too_narrow_without_kinks(scale, affordable):
+    """A fit away from its optimum lacks curvature too; first derivatives say that it has no kinks."""
+    data = lines(300, 5)
+    fit = quiet(line, data, khat_samples=0)
+    params = fit.guide_params | {"log_sigma": fit.guide_params["log_sigma"] + np.float32(np.log(scale))}
+    curvature = Curvature(replace(fit, guide_params=params), 0)
+    if scale < 0.75:
+        with pytest.raises(lowvar.UserError, match="optimum"):
+            coordinates(curvature, 0.01)
+    elif affordable:
+        sd = np.sqrt(np.diag(coordinates(curvature, 0.01).covariance))
+        np.testing.assert_allclose(sd, np.sqrt(np.diag(of_line(data["x"]))), rtol=0.01)
+    else:  # which it cannot afford to ask
+        with pytest.raises(lowvar.UserError, match=r"\bw\b.*optimum"):
+            coordinates(curvature, 0.01, 128 * curvature.work)
