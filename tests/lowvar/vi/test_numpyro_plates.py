@@ -1,7 +1,5 @@
 """Plates of every kind: the density is the model's own on all rows, and the user is told what is subsampled."""
 
-import warnings
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -137,20 +135,3 @@ def test_entries_of_a_plate_are_not_paired_with_all_others(indexed):
 
     with jax.numpy_rank_promotion("allow"), pytest.raises(UserError, match=r"'y'.*, 1\)"):
         from_numpyro(counts, {"y": np.arange(5)[:, None] % 3})
-
-
-@pytest.mark.parametrize("number", [1, 2, 3])
-def test_a_plate_of_few_rows_needs_no_index(number):
-    """Two rows were taken for indexed ones. The posterior of a normal mean with a standard normal prior is known."""
-
-    def model(y):
-        mu = numpyro.sample("mu", dist.Normal(0, 1))
-        with numpyro.plate("rows", len(y)):
-            numpyro.sample("y", dist.Normal(mu, 1), obs=y)
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        fit = lowvar.fit(model, {"y": np.linspace(0, 2, number)}, seed=0, progress=False)
-    mean, sd = fit.summary().loc["mu", ["mean", "sd"]]
-    total = np.linspace(0, 2, number).sum()
-    np.testing.assert_allclose([mean, sd], [total / (number + 1), (number + 1) ** -0.5], atol=0.02)
