@@ -62,6 +62,8 @@ def keep(study: Study, folder: str | Path, *, draft: bool = False) -> list[Path]
         *([f"`lowvar kept {name} --draw build/kept` draws all {len(drawn)}."] if len(drawn) > len(pictures) else []),
         *(["## Wall time", "Minutes of each job, including compilation.", markdown(_minutes(runs))] if runs else []),
     ]
+    for path in set(folder.glob(f"{name}-*.png")) - {folder / f"{name}-{kind}.png" for kind in pictures}:
+        path.unlink()  # of an earlier page
     for kind, content in pictures.items():
         write_bytes(folder / f"{name}-{kind}.png", content)
     write_text(page, "\n\n".join(parts) + "\n")
@@ -117,9 +119,10 @@ def _record(file):
     """The content of a ``provenance.json``."""
     try:
         record = json.loads(file.read_text(encoding="utf-8"))
-        assert {"commit", "platform", "device", "date", "stamp", "code", "cpu_seconds"} <= set(record)
+        if not {"commit", "platform", "device", "date", "stamp", "code", "cpu_seconds"} <= set(record):
+            raise ValueError("a key is missing")
         return record
-    except (OSError, ValueError, TypeError, AssertionError) as error:
+    except (OSError, ValueError, TypeError) as error:
         raise UserError(f"{file}: missing, damaged, or of an earlier version; make the job again") from error
 
 

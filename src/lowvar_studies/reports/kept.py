@@ -38,7 +38,7 @@ def write(study: Study, folder: Path, about: Mapping[str, Any]) -> list[Path]:
     """Writes the rows behind a study's claims and figures; ``about`` is the content of ``about.json``.
 
     Returns:
-        The files, and no longer any other of the page.
+        The files; others in the page's folder are removed.
     """
     folder, gathered = folder / ROWS / study.name, Gathered(study, study.family.tables, made=False)
     verdicts = judging.judge(judging.load(study.claims) if study.claims else [], gathered, study)

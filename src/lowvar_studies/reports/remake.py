@@ -106,10 +106,8 @@ def remake(page: Page, claim: str | None = None, figure: str | None = None, *, o
     Raises:
         UserError: an unknown claim or figure, or a job that ended with a user's mistake.
     """
-    begun, study = (
-        time.monotonic(),
-        Study.load(page.about["experiment"], page.about["scale"], results or f"build/remade/results/{page.name}", data),
-    )
+    begun, results = time.monotonic(), results or f"build/remade/results/{page.name}"
+    study = Study.load(page.about["experiment"], page.about["scale"], results, data)
     stated = {one.id: one for one in judging.load(study.claims)} if study.claims else {}
     if claim is not None:
         check_known("claim", claim, stated, where=page.name)
