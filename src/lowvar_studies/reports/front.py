@@ -63,7 +63,7 @@ def shown(value: float, low: float, high: float) -> str:
 
 
 def scoreboard(pages: Mapping[str, Page]) -> str:
-    """How many claims of each paper, and of ours beside it, hold, fail and are undecided."""
+    """How many claims of each paper, and of ours beside it, hold, fail and are undecided; rows without claims go."""
     import pandas as pd
 
     rows = []
@@ -77,7 +77,7 @@ def scoreboard(pages: Mapping[str, Page]) -> str:
             verdicts = Counter(some["verdict"])
             causes = Counter(some.loc[some["verdict"] == "fails", "cause"].fillna(""))
             numbers = (verdicts["holds"], causes["paper"], causes["setting"], causes[""], verdicts["undecided"])
-            rows.append((title, whose, *numbers))
+            rows += [(title, whose, *numbers)] if sum(numbers) else []
     heads = ("paper", "claims", "held", "failed, for the paper's reason", "failed, for our setting",
              "failed, cause unknown", "undecided")  # fmt: skip
     return markdown(pd.DataFrame(rows, columns=heads))

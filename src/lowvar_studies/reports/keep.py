@@ -43,10 +43,11 @@ def keep(study: Study, folder: str | Path, *, draft: bool = False) -> list[Path]
     commands.tables(study, seconds=True)
     claims = pd.read_csv(commands.claims(study))
     drawn = {path.stem: path for path in commands.figures(study) if path.suffix == ".png"}
-    first = list(dict.fromkeys([study.headline.name, *drawn]))[:_SHOWN]
-    pictures = {kind: small(drawn[kind].read_bytes()) for kind in first}
     about |= {"code": about["code"] | code.loaded(study.experiment.family)}
     rows = kept.write(study, folder, about)
+    judged = [kind for kind in drawn if folder / kept.ROWS / name / f"{study.figures[kind].table}.parquet" in rows]
+    first = list(dict.fromkeys([study.headline.name, *judged, *drawn]))[:_SHOWN]  # what claims are about comes first
+    pictures = {kind: small(drawn[kind].read_bytes()) for kind in first}
     elsewhere = "" if folder == Path(kept.PAGES) else f" --folder {folder}"
     parts = [
         f"# {study.experiment.title}",
