@@ -82,12 +82,13 @@ def add(commands, lists) -> None:
 
     sub = new("remake", _remake, "make a kept page, or one of its claims or figures, again from nothing, and compare")
     sub.add_argument("page", metavar="PAGE", help="its name, such as vvcv_step")
-    sub.add_argument("--claim", metavar="ID")
-    sub.add_argument("--figure", metavar="KIND")
+    sub.add_argument("--claim", metavar="ID", help="one claim of the page alone")
+    sub.add_argument("--figure", metavar="KIND", help="one figure of the page alone")
+    sub.add_argument("--seed", type=int, help="another seed than the page's: do the verdicts stand?")
     sub.add_argument("--folder", default=_PAGES, help="of the pages (default: %(default)s)")
     sub.add_argument("--out", default="build/remade", help="folder of pictures (default: %(default)s)")
     sub.add_argument("--workers", type=int, default=1, help="number of processes at a time (default: %(default)s)")
-    _result_options(sub)
+    _result_options(sub, default="build/remade/results/PAGE")
 
     sub = new("new-study", _new_study, "write an experiment file of your own, with a comment for each key")
     sub.add_argument("experiment", metavar="EXPERIMENT.yaml", help="the file to write; its name is the study's")
@@ -131,8 +132,8 @@ def _run_options(sub):
     job_options(sub)
 
 
-def _result_options(sub):
-    sub.add_argument("--results", help="folder of the experiment's results (default: results/SCALE/NAME)")
+def _result_options(sub, default="results/SCALE/NAME"):
+    sub.add_argument("--results", help=f"folder of the experiment's results (default: {default})")
     sub.add_argument("--data", default="data", help="folder of raw and prepared data (default: %(default)s)")
 
 
@@ -279,8 +280,9 @@ def _remake(args):
     from lowvar_studies.reports.remake import remake
 
     workers = whole("--workers", args.workers, 1)
-    made = remake(Page.of(args.folder, args.page), args.claim, args.figure, out=args.out, results=args.results,
-                  data=args.data, workers=workers)  # fmt: skip
+    seed = None if args.seed is None else whole("--seed", args.seed, 0)
+    made = remake(Page.of(args.folder, args.page), args.claim, args.figure, seed=seed, out=args.out,
+                  results=args.results, data=args.data, workers=workers)  # fmt: skip
     print(*made.lines, sep="\n")
     if not made.agree:
         sys.exit(1)

@@ -69,11 +69,9 @@ def scoreboard(pages: Mapping[str, Page]) -> str:
     rows = []
     for prefix, title in PAPERS.items():
         parts = [page.verdicts for name, page in pages.items() if name.split("_")[0] == prefix]
-        table = pd.concat(parts) if parts else pd.DataFrame(columns=["source", "verdict", "cause"])
-        for whose, some in (
-            ("the paper's", table[table["source"] != "ours"]),
-            ("ours", table[table["source"] == "ours"]),
-        ):
+        table = pd.concat(parts) if parts else pd.DataFrame(columns=["source", "verdict", "cause"], dtype=str)
+        own = table["source"].str.match(r"ours\b")  # "ours", or "ours, derived in ..."
+        for whose, some in (("the paper's", table[~own]), ("ours", table[own])):
             verdicts = Counter(some["verdict"])
             causes = Counter(some.loc[some["verdict"] == "fails", "cause"].fillna(""))
             numbers = (verdicts["holds"], causes["paper"], causes["setting"], causes[""], verdicts["undecided"])

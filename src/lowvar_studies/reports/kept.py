@@ -157,6 +157,10 @@ class Page(Mapping):
             return figure.rows(self[figure.table], **self.study.options(kind))
         return self._read(f"{kind}.figure")
 
+    def figure(self, kind: str) -> Any:
+        """The ``matplotlib.figure.Figure`` of a kind, from the kept rows."""
+        return self.study.figures[kind].drawn(self.rows(kind), **self.study.options(kind))
+
     def judged(self) -> Any:
         """The verdicts on the claims as they are stated now, from the kept rows."""
         return judging.judge(judging.load(self.study.claims) if self.study.claims else [], self, self.study)
@@ -181,9 +185,8 @@ class Page(Mapping):
         from lowvar.core.drawing import save
 
         written = []
-        for kind, figure in self.study.figures.items():
-            rows = self.rows(kind)
-            written += save(figure.drawn(rows, **self.study.options(kind)), Path(out) / f"{self.name}-{kind}", rows)
+        for kind in self.study.figures:
+            written += save(self.figure(kind), Path(out) / f"{self.name}-{kind}", self.rows(kind))
         return written
 
 
@@ -207,15 +210,16 @@ def listed(pages: Sequence[Page]) -> str:
     return "\n".join([*lines, total])
 
 
-def apart(now, before) -> list[str]:
+def apart(now, before, only: Sequence[str] | None = None) -> list[str]:
     """How a verdict differs from a kept one, in words; none if it does not.
 
     Args:
         now: a row of verdicts.
         before: the kept row.
+        only: the columns to compare; None for all.
     """
-    found = [f"its {key} was {before[key]!r}, and is {now[key]!r}" for key in _WORDS if now[key] != before[key]]
-    numbers = ("ours", "low", "high", "published")
+    found = [f"its {key} was {before[key]!r}, and is {now[key]!r}" for key in only or _WORDS if now[key] != before[key]]
+    numbers = () if only else ("ours", "low", "high", "published")
     if not all(same(now[key], before[key]) for key in numbers):
         was, is_ = (f"{row['ours']:.6g} [{row['low']:.6g}, {row['high']:.6g}]" for row in (before, now))
         found.append(f"{was} on the page, {is_} now")

@@ -8,7 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from lowvar.core.drawing import save
+from lowvar.core.files import write_text
 from lowvar.errors import UserError, check_known
 from lowvar_studies.jobs import code, local
 from lowvar_studies.jobs.study import Job, Study
@@ -16,6 +19,7 @@ from lowvar_studies.reports import claims as judging
 from lowvar_studies.reports.gathered import Gathered
 from lowvar_studies.reports.integral.errors import BASELINE
 from lowvar_studies.reports.kept import Page, apart, same
+from lowvar_studies.yaml_files import read_yaml
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,14 +93,16 @@ class Remade:
     agree: bool
 
 
-def remake(page: Page, claim: str | None = None, figure: str | None = None, *, out: str | Path = "build/remade",
-           results: str | None = None, data: str = "data", workers: int = 1) -> Remade:  # fmt: skip
+def remake(page: Page, claim: str | None = None, figure: str | None = None, *, seed: int | None = None,
+           out: str | Path = "build/remade", results: str | None = None, data: str = "data",
+           workers: int = 1) -> Remade:  # fmt: skip
     """Makes one claim or figure of a kept page again, or all of it, and compares it with the kept rows.
 
     Args:
         page: the page.
         claim: the ``id`` of a claim.
         figure: the name of a figure.
+        seed: another one than the page's. Of claims the verdicts are compared then, of figures nothing.
         out: the folder of pictures.
         results: the folder of the jobs' files, by default one of its own below ``build``. Jobs that are current
             there, of this code too, do not run again.
@@ -115,6 +121,8 @@ def remake(page: Page, claim: str | None = None, figure: str | None = None, *, o
         check_known("figure", figure, study.figures, where=page.name)
     if claim is not None and figure is not None:
         raise UserError("--claim and --figure: give one of them")
+    if other := seed not in (None, study.experiment.seed):
+        study = with_seed(study, seed)
     claims = [claim] if claim else [] if figure else list(stated)
     figures = [figure] if figure else [] if claim else list(study.figures)
     part = Part.of(study, *_needed(study, stated[claim] if claim else None), workers)
@@ -126,24 +134,36 @@ def remake(page: Page, claim: str | None = None, figure: str | None = None, *, o
         before = page.verdicts.set_index("id")
         for name in claims:
             now = verdicts.loc[name]
-            differs = apart(now, before.loc[name]) if name in before.index else ["it is not on the page"]
+            keys = ("verdict",) if other else None
+            differs = apart(now, before.loc[name], keys) if name in before.index else ["it is not on the page"]
             agree &= not differs
             lines += [f"{name}: {now['statement']}", f"  now: {_said(now)}",
                       *([f"  kept: {_said(before.loc[name])}"] if name in before.index else []),
-                      "  " + ("; ".join(differs) or "the same")]  # fmt: skip
+                      "  " + ("; ".join(differs) or ("the verdict is the same" if other else "the same"))]  # fmt: skip
     for kind in figures:
         drawn, options = study.figures[kind], study.options(kind)
         rows = drawn.rows(tables[drawn.table], **options)
         path = save(drawn.drawn(rows, **options), Path(out) / f"{page.name}-{kind}", rows)[1]
         timed = drawn.table in study.timed
-        differs = [] if timed else unlike(rows, page.rows(kind))
+        alone = "wall times are" if timed else "rows of another seed are" if other else ""
+        differs = [] if alone else unlike(rows, page.rows(kind))
         agree &= not differs
-        lines += [f"{kind}: {path}", "  " + ("wall times are not compared" if timed else
+        lines += [f"{kind}: {path}", "  " + (f"{alone} not compared" if alone else
                                              "; ".join(differs) or f"all {len(rows)} rows are the same")]  # fmt: skip
     asked = sum(page.about["jobs"].get(label, 0.0) for label in part.ran)
     took = f"{time.monotonic() - begun:.0f} s in all"
     lines.append(f"{len(part.ran)} jobs ran, {took}; their CPU seconds when the page was made: {asked:.0f}")
     return Remade(lines, bool(agree))
+
+
+def with_seed(study: Study, seed: int) -> Study:
+    """The study with another seed: a copy of its files among its results, which has results of its own."""
+    folder = study.results / f"seed-{seed}"
+    write_text(folder / study.path.name, yaml.safe_dump(read_yaml(study.path) | {"seed": seed}, sort_keys=False))
+    for beside, files in (("claims", [study.claims] if study.claims else []), ("times", study.times)):
+        for file in files:
+            write_text(folder / beside / file.name, file.read_text(encoding="utf-8"))
+    return Study.load(folder / study.path.name, study.scale, folder, str(study.data))
 
 
 _OF_ALL = ("sensitivity", "selected", "profiles", "groups")  # effects, and tables, whose rows depend on all methods

@@ -1,5 +1,7 @@
 """Plates of every kind: the density is the model's own on all rows, and the user is told what is subsampled."""
 
+import warnings
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -135,3 +137,38 @@ def test_entries_of_a_plate_are_not_paired_with_all_others(indexed):
 
     with jax.numpy_rank_promotion("allow"), pytest.raises(UserError, match=r"'y'.*, 1\)"):
         from_numpyro(counts, {"y": np.arange(5)[:, None] % 3})
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_a_plate_of_few_rows_needs_no_index(number):
+    """Two rows were taken for indexed ones. The posterior of a normal mean with a standard normal prior is known."""
+
+    def model(y):
+        mu = numpyro.sample("mu", dist.Normal(0, 1))
+        with numpyro.plate("rows", len(y)):
+            numpyro.sample("y", dist.Normal(mu, 1), obs=y)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        fit = lowvar.fit(model, {"y": np.linspace(0, 2, number)}, seed=0, progress=False)
+    mean, sd = fit.summary().loc["mu", ["mean", "sd"]]
+    total = np.linspace(0, 2, number).sum()
+    np.testing.assert_allclose([mean, sd], [total / (number + 1), (number + 1) ** -0.5], atol=0.02)
+
+
+@pytest.mark.parametrize("number", [2, 3])
+def test_the_index_of_a_plate_of_few_rows_is_found(number):
+    """Else two rows could not be subsampled, or would be where the model does not use the index."""
+
+    def model(y, indexed):
+        mu = numpyro.sample("mu", dist.Normal(0, 1))
+        with numpyro.plate("rows", len(y)) as index:
+            numpyro.sample("y", dist.Normal(mu, 1), obs=y[index] if indexed else y)
+
+    y = np.linspace(0, 2, number)
+    found = from_numpyro(model, {"y": y, "indexed": True})
+    assert (found.plate, found.N) == ("rows", number)
+    assert from_numpyro(model, {"y": y, "indexed": False}).plate == ""
+    mean = jnp.ones(1)
+    rows = [float(found.log_likelihood(mean, jnp.array([row]))[0]) for row in range(number)]
+    np.testing.assert_allclose(rows, dist.Normal(1, 1).log_prob(y), rtol=1e-6)

@@ -3,6 +3,7 @@
 import json
 import re
 import subprocess
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -15,7 +16,7 @@ from lowvar_studies.jobs import code
 from lowvar_studies.jobs import commands as jobs
 from lowvar_studies.jobs.study import Study
 from lowvar_studies.reports.claims import load
-from lowvar_studies.reports.front import filled
+from lowvar_studies.reports.front import filled, scoreboard
 from lowvar_studies.reports.keep import keep
 from lowvar_studies.reports.kept import Page, listed, names
 from lowvar_studies.reports.remake import Part, _needed, remake
@@ -122,6 +123,12 @@ def test_numbers_and_tables_of_other_pages_are_filled_in(page):
     counts = page.verdicts["verdict"].value_counts()
     (line,) = [line for line in made.splitlines() if "Lyu" in line and "| ours |" in line]
     assert f"| ours | {counts.get('holds', 0)} | 0 | 0 | {counts.get('fails', 0)} |" in line
+    table = page.verdicts
+    table["source"] = ["Theorem 1", "ours, beside Theorem 1"]
+    table.to_csv(page.folder / "claims.csv", index=False)
+    lines = [line.split(" | ")[1:3] for line in scoreboard({"ingo_two": page}).splitlines()[2:]]
+    held = [f"{int(verdict == 'holds')}" for verdict in table["verdict"]]
+    assert lines == [["the paper's", held[0]], ["ours", held[1]]]
     for name, wrong in {
         "closr": "two:closr -->1<!-- /",
         "tow": "tow:closer -->1<!-- /",
@@ -185,6 +192,27 @@ def test_one_claim_runs_its_jobs_alone_and_agrees(page, made, tmp_path):
     assert not remake(page, "arrives", results=str(tmp_path / "results"), data=str(tmp_path / "data")).agree
 
 
+def test_another_seed_gives_other_numbers_and_is_judged_by_its_verdict(page, made, tmp_path):
+    table = page.verdicts
+    with_seed = partial(remake, page, results=str(tmp_path / "results"), seed=7)
+    again = with_seed("closer")
+    before = table.set_index("id").loc["closer"]
+    (now,) = [line for line in again.lines if " now: " in line]
+    assert f"{before['ours']:.6g}" not in now
+    assert again.agree is (before["verdict"] in now)
+    other = next(word for word in ("holds", "fails") if word not in now)
+    table.loc[table["id"] == "closer", "verdict"] = other
+    table.to_csv(page.folder / "claims.csv", index=False)
+    assert not with_seed("closer").agree
+    assert [path.name for path in (tmp_path / "results").iterdir()] == ["seed-7"]
+    figure = with_seed(figure="effort", out=tmp_path / "drawn")
+    assert figure.agree
+    assert "not compared" in figure.lines[1]
+    same = remake(page, "arrives", results=str(tmp_path / "results"), seed=page.experiment.seed)
+    assert same.agree
+    assert (tmp_path / "results/runs").is_dir()
+
+
 def test_one_figure_is_compared_row_by_row(page, tmp_path):
     again = remake(page, figure="effort", results=str(tmp_path / "results"), out=tmp_path / "drawn")
     assert again.agree
@@ -227,14 +255,14 @@ def test_every_problem_and_method_that_a_claim_names_is_part_of_it():
 
 
 def test_jobs_of_other_code_run_again(page, tmp_path):
-    options = {"results": str(tmp_path / "results"), "data": str(tmp_path / "data")}
-    assert "1 jobs ran" in remake(page, "arrives", **options).lines[-1]
-    assert "0 jobs ran" in remake(page, "arrives", **options).lines[-1]
+    again = partial(remake, page, "arrives", results=str(tmp_path / "results"), data=str(tmp_path / "data"))
+    assert "1 jobs ran" in again().lines[-1]
+    assert "0 jobs ran" in again().lines[-1]
     (file,) = (tmp_path / "results").rglob("provenance.json")
     record = json.loads(file.read_text())
     record["code"]["lowvar_studies.searches.es"] = "0" * 16
     file.write_text(json.dumps(record))
-    assert "1 jobs ran" in remake(page, "arrives", **options).lines[-1]
+    assert "1 jobs ran" in again().lines[-1]
 
 
 @pytest.mark.parametrize(

@@ -363,7 +363,7 @@ def _without_rows(site) -> bool:
     return 0 in (*shape[: len(shape) - fn.event_dim], *fn.batch_shape)
 
 
-_FEW = 2  # rows of a plate too small to find out whether its index is used
+_FEW = 1  # a single row broadcasts, so that nobody can find out whether its index is used
 _ALL_ROWS = (
     "{name}: there is no data plate whose index the model uses, so every step uses all rows; if the rows are "
     "independent, `with numpyro.plate('data', N, subsample_size=batch_size) as index:`, with data indexed by it, makes "

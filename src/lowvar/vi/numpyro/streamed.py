@@ -239,7 +239,9 @@ def from_files(model: Callable, source: MappedArrays | Parquet, others: Mapping[
             raise
         raise UserError(f"{error}; {about}") from cause
     if not sample.plate:
-        raise UserError(f"{sample.remarks[0]}; to use all rows in every step, load the arrays: numpy.array(x)")
+        # wrong columns may fit the model by accident if rows are few, and no batch of it
+        columns = f" ({about})" if (about := source.about()) else ""
+        raise UserError(f"{sample.remarks[0]}; to use all rows in every step, load the arrays: numpy.array(x){columns}")
     if sample.densities is not None:
         raise UserError(
             f"{sample.name}: the plate {sample.plate!r} has latent variables, whose parameters grow with the number of "
