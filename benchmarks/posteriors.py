@@ -81,13 +81,13 @@ def linear_response(model, data) -> dict:
     """The default of ``lowvar.fit``, with standard deviations by linear response."""
     fit = quiet(model, data)
     sites = {site: np.shape(x)[1:] for site, x in fit.sample(1).items()}
-    found = fit.mean_and_sd(lambda z: {site: z[site] for site in sites})
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        found = fit.mean_and_sd(lambda z: {site: z[site] for site in sites})
+        khat = fit.with_linear_response().khat if len(fit.guide_params["mu"]) <= 512 else None
     ends = np.cumsum([int(np.prod(shape)) for shape in sites.values()])[:-1]
     means, sds = (np.split(found[name].to_numpy(), ends) for name in ("mean", "sd"))
     told = any("not converged" in note or "mode" in note for note in fit.notes)
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always")
-        khat = fit.with_linear_response().khat if len(fit.guide_params["mu"]) <= 512 else None
     return {"moments": {site: [m.tolist(), s.tolist()] for site, m, s in zip(sites, means, sds, strict=True)},
             "told": told or bool(said), "khat": khat}  # fmt: skip
 

@@ -244,7 +244,7 @@ VERDICTS = [
     ("linear_response.py", "+ moved**2", "", "test_linear_response.py:distance"),
     ("linear_response.py", "(scaled * spread[:, None]).mean(0) + corner", "(scaled * spread[:, None]).mean(0)", "test_linear_response.py:not_normal"),
     ("linear_response.py", "gradients[:, k:] -= 2**-0.5", "gradients[:, k:] -= 0", "test_linear_response.py:not_normal"),
-    ("vi/fit.py", "shares = smoothed_weights(weights)", "shares = np.full(drawn, 1 / drawn)", "test_linear_response.py:resampled"),
+    ("vi/fit.py", "share = shares(weights, found)", "share = np.full(drawn, 1 / drawn)", "test_linear_response.py:resampled"),
     ("fixed_draws.py", "slopes[1] - 1, 0.0)", "slopes[1] - 0.98, 0.0)", "test_fixed_draws.py"),
     ("fixed_draws.py", "np.sqrt(len(half)) * left @ right", "0.98 * np.sqrt(len(half)) * left @ right", "test_fixed_draws.py"),
     ("fixed_draws.py", "value += float(energy) / len(draws) / share", "value += float(energy) / len(draws)", "test_fixed_draws.py"),

@@ -29,14 +29,10 @@ from lowvar.vi.judgement import (
     common_elbo,
     judge_fit,
     khat,
-    khat_draws,
     khat_limit,
-    khat_noise,
     log_weights,
-    misfit,
     noisy_of,
     reliable,
-    smoothed_weights,
 )
 from lowvar.vi.run import engine as engines
 from lowvar.vi.run import fixed_draws
@@ -55,6 +51,7 @@ from lowvar.vi.settings import (
     starts,
 )
 from lowvar.vi.summary import summary as table_of
+from lowvar.vi.weighted import doubt, narrow, shares
 
 if TYPE_CHECKING:
     from lowvar.vi.guides.amortised import Amortised
@@ -199,11 +196,11 @@ class Fit:
         Args:
             num_samples: number of draws.
             seed: their seed.
-            importance: whether the draws are resampled towards the posterior, by Pareto-smoothed importance weights of
-                four times as many (at least 2000): each takes a pass over all rows. The result then is a ``Draws``, a
-                dict with ``khat`` and ``effective``, the effective number of the draws that were weighted. A guide that
-                is too narrow, as the mean-field one where coordinates are correlated, gives poor weights: see
-                ``with_linear_response``.
+            importance: whether the draws are resampled towards the posterior, by importance weights, Pareto-smoothed
+                where k-hat is below its limit, of four times as many (at least 2000): each takes a pass over all rows.
+                The result then is a ``Draws``, a dict with ``khat`` and ``effective``, the effective number of the
+                draws that were weighted. A guide that is too narrow, as the mean-field one where coordinates are
+                correlated, gives poor weights: see ``with_linear_response``.
 
         Raises:
             UserError: a setting out of range; or, with ``importance``, k-hat is above its limit, and the weights are
@@ -229,10 +226,10 @@ class Fit:
                     "this guide cannot be resampled to the posterior's; try a wider guide, as that of "
                     "fit.with_linear_response() is beside a mean-field one, or NUTS"
                 )
-            shares = smoothed_weights(weights)
-            effective = float(1 / np.square(shares).sum())
+            share = shares(weights, found)
+            effective = float(1 / np.square(share).sum())
             places = (numpy_generator(named_key(seed, "resampling")).random() + np.arange(num_samples)) / num_samples
-            chosen = np.searchsorted(np.cumsum(shares), places).clip(max=drawn - 1)  # systematic
+            chosen = np.searchsorted(np.cumsum(share), places).clip(max=drawn - 1)  # systematic
             eps = numpy_generator(named_key(seed, "order")).permutation(eps[chosen])
         transform = backend.vmap(lambda eps: problem.guide.transform(params, eps))
         draws = problem.draws(transform(backend.asarray(eps)))
@@ -242,8 +239,8 @@ class Fit:
         """The fit with a full-rank guide of the same means, whose covariance is that of linear response.
 
         Its draws, summary and ArviZ export then have the standard deviations and correlations of ``covariance``, in the
-        unconstrained space; its k-hat tells whether they can be trusted. Saved, it is a fit of the full-rank guide;
-        it cannot be resumed, but ``lowvar.fit(..., guide="full_rank", init=it)`` starts from it.
+        unconstrained space; its k-hat, and its note, tell whether they can be trusted. Saved, it is a fit of the
+        full-rank guide; it cannot be resumed, but ``lowvar.fit(..., guide="full_rank", init=it)`` starts from it.
 
         Args:
             error: see ``covariance``.
@@ -253,7 +250,8 @@ class Fit:
             UserError: see ``covariance``; or more than 512 coordinates.
         """
         problem, free = with_guide(self.problem, "full_rank"), noisy_of(self.problem)
-        covariance = linear_response.of_coordinates(self, error, seed)
+        everything = self._chosen(None, "with_linear_response", self.sample(1))
+        covariance, names, beside = linear_response.of_coordinates(self, everything, error, seed)
         factor = np.eye(problem.dim)
         factor[np.ix_(free, free)] = np.linalg.cholesky(covariance)
         params = problem.guide.from_factor(self.guide_params["mu"], factor)  # type: ignore[attr-defined]
@@ -261,22 +259,14 @@ class Fit:
         arrays = {block: problem.backend.asarray(value) for block, value in params.items()}
         value, deviation = map(float, common_elbo(problem, LEAST)(arrays))
         trace = self.elbo.iloc[-1:].assign(elbo=value, elbo_se=deviation)
-        fitted, notes = fit_of(problem, params, trace), ()
-        if (draws := khat_draws(problem, None)) == 0:
+        fitted = fit_of(problem, params, trace)
+        if beside is None:
             return fitted
-        weights = log_weights(problem, arrays, eps := khat_noise(problem, seed, draws), LEAST)
-        found, why = khat(weights), ""
-        if not reliable(found, weights):
-            why = f"k-hat {found:.2f} is above {khat_limit(draws):.2g}"
-        elif off := misfit(problem, arrays, weights, eps):
-            why = f"by importance weights {off}"
-        if why:
-            notes = (
-                f"{problem.name}: with the covariance of linear response, {why}: take means and standard deviations "
-                "from NUTS. A normal approximates this posterior badly",
-            )
-            warnings.warn(notes[0], UserWarning, stacklevel=2)
-        return replace(fitted, khat=found, notes=notes)
+        why = doubt(names, beside)
+        notes = (_doubtful(problem, why),) if why else ()
+        for note in notes:
+            warnings.warn(note, UserWarning, stacklevel=2)
+        return replace(fitted, khat=beside.khat, notes=notes)
 
     def to_arviz(self, num_samples: int = 1000, seed: int = 0, *, importance: bool = False):
         """The draws as ArviZ inference data (one chain); arguments as for ``sample``.
@@ -406,19 +396,34 @@ class Fit:
 
         Raises:
             UserError: an unknown site, or settings out of range.
+
+        Warns:
+            UserWarning: ``lr_sd`` or, where it is right, ``sd`` is off by importance weights, see ``covariance``.
         """
         num_samples = whole("num_samples", num_samples, 2)
-        draws = self.sample(num_samples, seed)
-        named = self._standard_deviations(self._chosen(var_names, "summary", draws))
+        draws, named = self.sample(num_samples, seed), {}
+        chosen = self._chosen(var_names, "summary", draws)
+        with contextlib.suppress(UserError):  # lr_sd is not a number then
+            names, found = linear_response.response(self, chosen, 0.01, 0, costly=False)
+            named = dict(zip(names, zip(found.sd, found.sd_se, strict=True), strict=True))
+            table = table_of(draws, var_names, hdi_prob, kind, self.problem.sites, self.optimum, named, None)
+            self._doubt(names, found, table)
         return table_of(draws, var_names, hdi_prob, kind, self.problem.sites, self.optimum, named, round_to)
 
-    def _standard_deviations(self, chosen) -> dict[str, tuple[float, float]]:
-        """Standard deviations by linear response and their standard errors, by label; of few enough parameters."""
-        try:
-            names, found = linear_response.response(self, chosen, 0.01, 0, costly=False)
-        except UserError:
-            return {}
-        return dict(zip(names, zip(found.sd, found.sd_se, strict=True), strict=True))
+    def _doubt(self, names, found, table=None) -> None:
+        """A warning where moments by linear response, or those of the guide in a summary, are wrong.
+
+        Not where a note of the fit has the same: that k-hat is too large, or standard deviations too small.
+        """
+        beside, told = found.weighted, [note for note in self.notes if "k-hat" in note or "standard deviation" in note]
+        why = doubt(names, beside) if beside is not None and (beside.good or not told) else ""
+        if why:
+            warnings.warn(_doubtful(self.problem, why), UserWarning, stacklevel=3)
+        elif table is not None and beside is not None and beside.good and not told:
+            sd, error = (table.loc[names, column].to_numpy() for column in ("sd", "mcse_sd"))
+            if why := narrow(names, sd, error, beside):
+                note = f"{self.problem.name}: by importance weights {why} the guide's in column sd: quote lr_sd"
+                warnings.warn(note, UserWarning, stacklevel=3)
 
     def covariance(self, var_names: str | Iterable[str] | None = None, *, error: float = 0.01, seed: int = 0):
         """The covariance of the latent variables by linear response, in constrained space.
@@ -427,8 +432,9 @@ class Fit:
         coordinates are correlated. Linear response asks how the means would move if the posterior were tilted, and
         takes the covariance of the unconstrained coordinates from there. It is exact for a normal posterior. Moments
         of sites are those under the normal distribution with this covariance: of a scale that few groups determine,
-        whose logarithm is skewed, they may be far too large (1.6 to 1.8 times, of eight schools). It cannot mend a
-        wrong mean, and it describes the posterior near the guide: of two modes the one that the guide is at.
+        whose logarithm is skewed, they may be far too large (1.6 to 1.8 times, of eight schools): importance weights of
+        draws from this normal distribution tell. It cannot mend a wrong mean, and it describes the posterior near the
+        guide: of two modes the one that the guide is at.
         ``numpyro.param`` sites are held at their values.
 
         Args:
@@ -443,6 +449,11 @@ class Fit:
             UserError: a guide with correlations of its own, rows in files, a fit that is not at an optimum, an unknown
                 site, or more than 64 entries where the guide has more than 1024 parameters.
 
+        Warns:
+            UserWarning: by importance weights, a mean or a standard deviation of an entry is another one, or k-hat is
+                above its limit, of which no note of the fit speaks. Not without k-hat, or with more than 1024
+                parameters.
+
         References:
             Giordano, Broderick and Jordan, "Covariances, robustness, and variational Bayes", 2018, section 3.
         """
@@ -451,6 +462,7 @@ class Fit:
         names, found = linear_response.response(
             self, self._chosen(var_names, "covariance", self.sample(1)), error, seed, joint=True
         )
+        self._doubt(names, found)
         return pd.DataFrame(found.covariance, index=names, columns=names)
 
     def mean_and_sd(self, function: Callable[[dict[str, Any]], Any], *, error: float = 0.01, seed: int = 0):
@@ -474,7 +486,7 @@ class Fit:
                 real numbers.
 
         Warns:
-            UserWarning: values that are not finite at some draws.
+            UserWarning: values that are not finite at some draws; or see ``covariance``.
 
         Example:
             >>> fit.mean_and_sd(lambda z: {"effect": z["b"][1] - z["b"][0]})  # doctest: +SKIP
@@ -497,6 +509,7 @@ class Fit:
         if len(bad := np.flatnonzero(~np.isfinite(found.mean))):
             note = f"function: {names[bad[0]]} is not finite at some draws, so that its moments are unknown"
             warnings.warn(note, UserWarning, stacklevel=2)
+        self._doubt(names, found)
         columns = {name: getattr(found, name) for name in ("mean", "sd", "mean_se", "sd_se", "guide_sd")}
         return pd.DataFrame(columns, index=names)
 
@@ -804,6 +817,14 @@ def _of_optimizer(problem, settings, watch, engine) -> list[str]:
             "the optimizer's step size is 0 there, make its schedule as long as num_steps"
         )
     return notes
+
+
+def _doubtful(problem, why: str) -> str:
+    """The note on moments by linear response that are wrong."""
+    return (
+        f"{problem.name}: with the covariance of linear response, {why}: take means and standard deviations from NUTS. "
+        "A normal approximates this posterior badly"
+    )
 
 
 def _left_out(problem, init) -> tuple[str, ...]:

@@ -32,8 +32,10 @@ import numpy as np
 
 from lowvar.core.keys import named_key
 from lowvar.errors import UserError, one_line, positive, whole
+from lowvar.vi.judgement import LEAST, khat_draws, log_densities
 from lowvar.vi.run.fixed_draws import Objective, matched_draws
 from lowvar.vi.summary import label
+from lowvar.vi.weighted import GROUPS, Weighted, weighted
 
 _DRAWS = (128, 512, 2048)
 _GROUPS = 16  # of draws, for standard errors
@@ -70,6 +72,7 @@ class Response(NamedTuple):
         mean_se: standard error of ``mean`` as that of the best guide, ``(K,)``: the distance of the fit from it, and
             the error of the draws, of which it is a bound where their moments are matched.
         sd_se: standard error of ``sd``, ``(K,)``, as that by the exact curvature.
+        weighted: the moments by importance weights; None where they are not to be had, as without draws for k-hat.
     """
 
     mean: np.ndarray
@@ -78,6 +81,7 @@ class Response(NamedTuple):
     guide_sd: np.ndarray
     mean_se: np.ndarray
     sd_se: np.ndarray
+    weighted: Weighted | None = None
 
 
 class Coordinates(NamedTuple):
@@ -115,10 +119,44 @@ def response(
     """
     positive("error", error)
     problem, curvature = fit.problem, Curvature(fit, whole("seed", seed, 0))
-    backend, xp = problem.backend, problem.backend.xp
     if not costly and not (curvature.dense and _DRAWS[0] * curvature.work <= _CHEAP):
         raise UserError(f"{problem.name}: linear response of all entries costs more than a fit")
-    point = backend.asarray(np.asarray(fit.guide_params["mu"], problem.dtype))
+    names, values = _entries(problem, curvature.mu, functions)
+    if curvature.dense:
+        return names, curvature.pushed(values, coordinates(curvature, error, _WORK if costly else _CHEAP), joint)
+    if len(names) > _FUNCTIONS:
+        raise UserError(
+            f"{problem.name}: linear response of {len(names)} entries where the guide has {curvature.size} parameters: "
+            f"above {_DENSE}, at most {_FUNCTIONS} entries: choose them"
+        )
+    return names, curvature.projected(values, names)
+
+
+def of_coordinates(
+    fit, functions: Callable[[Any], Any], error: float, seed: int
+) -> tuple[np.ndarray, list[str], Weighted | None]:  # fmt: skip
+    """The covariance of the coordinates with noise, in the unconstrained space: a matrix with a Cholesky factor.
+
+    Returns:
+        The covariance; the names of the functions' entries; and their moments by importance weights, None where there
+        are too many rows. Whether the fit has a k-hat does not matter.
+
+    Raises:
+        UserError: see ``response``; or too many coordinates.
+    """
+    positive("error", error)
+    problem, curvature = fit.problem, Curvature(fit, whole("seed", seed, 0))
+    if not curvature.dense:
+        raise UserError(f"{problem.name}: linear response of all coordinates takes at most {_DENSE // 2} of them")
+    names, values = _entries(problem, curvature.mu, functions)
+    covariance = coordinates(curvature, error).covariance
+    checks = min(khat_draws(problem, None), _PUSHED)
+    return covariance, names, curvature.weighted(curvature.at(values), covariance, checks) if checks else None
+
+
+def _entries(problem, mu: np.ndarray, functions) -> tuple[list[str], Callable[[Any], Any]]:
+    """The names of the entries of functions of sites, and ``z (dim,) -> (K,)``."""
+    xp, point = problem.backend.xp, problem.backend.asarray(mu.astype(problem.dtype))
     found = functions(problem.constrain(point))
     if not found:
         raise UserError("function: it returned nothing; return an array, or a dict of arrays")
@@ -139,27 +177,7 @@ def response(
             ) from error
         return xp.concat([xp.astype(xp.reshape(one, (-1,)), z.dtype) for one in whole.values()])
 
-    if curvature.dense:
-        return names, curvature.pushed(values, coordinates(curvature, error, _WORK if costly else _CHEAP), joint)
-    if len(names) > _FUNCTIONS:
-        raise UserError(
-            f"{problem.name}: linear response of {len(names)} entries where the guide has {curvature.size} parameters: "
-            f"above {_DENSE}, at most {_FUNCTIONS} entries: choose them"
-        )
-    return names, curvature.projected(values, names)
-
-
-def of_coordinates(fit, error: float, seed: int) -> np.ndarray:
-    """The covariance of the coordinates with noise, in the unconstrained space: a matrix with a Cholesky factor.
-
-    Raises:
-        UserError: see ``response``; or too many coordinates.
-    """
-    positive("error", error)
-    curvature = Curvature(fit, whole("seed", seed, 0))
-    if not curvature.dense:
-        raise UserError(f"{fit.problem.name}: linear response of all coordinates takes at most {_DENSE // 2} of them")
-    return coordinates(curvature, error).covariance
+    return names, values
 
 
 def coordinates(curvature: "Curvature", error: float, work: int = _WORK) -> Coordinates:
@@ -308,6 +326,8 @@ class Curvature:
         self.dense, self.smooth = self.size <= _DENSE, True
         self.rounds, self.change = rounds, 0.0
         self.work = problem.rows_of_pass * (1 if problem.local is not None else dim) * dim
+        how = fit.run or fit.fixed
+        self.checks = min(khat_draws(problem, how.khat_samples if how else None), _PUSHED)  # draws that are weighted
 
     def _in_units(self, mu: np.ndarray, log_sigma: np.ndarray) -> np.ndarray:
         """``(..., n)`` of slopes in the two blocks, ``(..., dim)``."""
@@ -540,17 +560,8 @@ class Curvature:
 
     def pushed(self, values, found: Coordinates, joint: bool) -> Response:
         """Moments of functions under the normal distribution with the means of the guide and this covariance."""
-        backend, free, asarray = self.problem.backend, self.free, self.objective.asarray
-        evaluated = backend.jit(backend.vmap(values))
-        pairs = max(_PUSHED, 4 << len(free).bit_length()) // 2
-        half = matched_draws(named_key(self.seed, "draws of moments"), 2 * pairs, len(free))[:pairs]
-
-        def at(eps, factor, shift: Any = 0.0):
-            z = np.tile(self.mu, (len(eps), 1))
-            z[:, free] += eps @ factor.T - shift
-            parts = [evaluated(asarray(z[i : i + _CHUNK])) for i in range(0, len(z), _CHUNK)]
-            return np.concatenate([backend.to_numpy(part).astype(float) for part in parts])
-
+        free, at = self.free, self.at(values)
+        half = self._noise()
         wide, narrow = np.linalg.cholesky(found.covariance), np.diag(self.unit[free])
         product, by_group = 0.0, []
         center = at(np.zeros((1, len(free))), wide)[0]  # sums of squares about it
@@ -569,7 +580,53 @@ class Curvature:
         spread = (squares - 2 * mean * means).std(0, ddof=1) / _GROUPS**0.5
         sd_se = np.hypot(np.where(sd > 0, spread / np.where(sd > 0, 2 * sd, 1), 0), sd * found.error.max(initial=0.0))
         covariance = product / _GROUPS - np.outer(mean, mean) if joint else None
-        return Response(center + mean, sd, covariance, at(some, narrow).std(0), mean_se, sd_se)
+        beside = self.weighted(at, found.covariance, self.checks) if self.checks else None
+        return Response(center + mean, sd, covariance, at(some, narrow).std(0), mean_se, sd_se, beside)
+
+    def _noise(self) -> np.ndarray:
+        """Half of the draws of a normal distribution: the others are their mirror images."""
+        pairs = max(_PUSHED, 4 << len(self.free).bit_length()) // 2
+        return matched_draws(named_key(self.seed, "draws of moments"), 2 * pairs, len(self.free))[:pairs]
+
+    def at(self, values) -> Callable[..., np.ndarray]:
+        """``(noise (S, k), factor, shift) -> (S, K)``: functions at ``mu + factor noise - shift``."""
+        backend, asarray = self.problem.backend, self.objective.asarray
+        evaluated = backend.jit(backend.vmap(values))
+
+        def at(eps, factor, shift: Any = 0.0):
+            z = np.tile(self.mu, (len(eps), 1))
+            z[:, self.free] += eps @ factor.T - shift
+            parts = [evaluated(asarray(z[i : i + _CHUNK])) for i in range(0, len(z), _CHUNK)]
+            return np.concatenate([backend.to_numpy(part).astype(float) for part in parts])
+
+        return at
+
+    def weighted(self, at, covariance: np.ndarray, draws: int) -> Weighted:
+        """Moments of functions by importance weights of draws from the normal distribution with this covariance.
+
+        Log densities take the program of the fit's k-hat.
+
+        Args:
+            at: see ``at``.
+            covariance: ``(k, k)``.
+            draws: their number, at most; those of whole groups are taken.
+        """
+        asarray, dim, factor = self.objective.asarray, self.problem.dim, np.linalg.cholesky(covariance)
+        half = self._noise()[: draws // 2 // GROUPS * GROUPS].reshape(GROUPS, -1, len(self.free))
+        noise = np.concatenate([half, -half], axis=1)
+        eps = np.zeros((*noise.shape[:2], dim))
+        eps[:, :, self.free] = noise @ factor.T / self.unit[self.free]
+        params = {"mu": asarray(self.mu), "log_sigma": asarray(self.log_sigma)}
+        eps = eps.reshape(-1, dim).astype(self.problem.dtype)
+        joint = log_densities(self.problem, params, eps, LEAST)[0].reshape(noise.shape[:2])
+        together = max(1, _CHUNK // noise.shape[1])
+
+        def parts():
+            for first in range(0, GROUPS, together):
+                some = noise[first : first + together]
+                yield from at(some.reshape(-1, noise.shape[2]), factor).reshape(*some.shape[:2], -1)
+
+        return weighted(joint + (noise**2).sum(2) / 2, parts())
 
     def projected(self, values, names: list[str]) -> Response:
         """The response of functions by conjugate gradients, see the module."""
