@@ -24,7 +24,7 @@ class Function:
         what: description for the page.
         value: noiseless value of a point `(d,)`.
         start: `x0 (d,)`.
-        sigma0: initial standard deviation.
+        sigma0: initial standard deviation; None for discrete points.
         budget: evaluations.
         level: a point with at most this noiseless value is a success; None if there is none.
         argmin: such a point.
@@ -38,7 +38,7 @@ class Function:
     what: str
     value: Callable[[np.ndarray], float]
     start: Callable[[], np.ndarray]
-    sigma0: float
+    sigma0: float | None
     budget: int
     level: float | None
     argmin: Callable[[], np.ndarray] | None
@@ -316,7 +316,7 @@ CASES = (
              0.5, 10_000, 1e-6, _ones(8), aimed=False),
     Function("saddle", "a start on a saddle point, without a target, d = 4", saddle, _zeros(4), 0.01, 8_000,
              -0.25 + 1e-6, lambda: np.r_[0.5**0.5, np.zeros(3)], aimed=False),
-    Function("knapsack", "a knapsack of eight items, without a target", knapsack, lambda: np.full(8, 0.5), 1.0, 2_000,
+    Function("knapsack", "a knapsack of eight items, without a target", knapsack, lambda: np.full(8, 0.5), None, 2_000,
              knapsack(knapsack_minimum()), knapsack_minimum, aimed=False, options={"domain": "binary"}),
     Function("three_integers", "three whole numbers and three others, without a target", mixed, _zeros(6), 1.0, 12_000,
              0.42 + 1e-6, lambda: np.r_[2.0, 2.0, 2.0, -0.1, 0.4, 0.4], aimed=False, options={"integers": [0, 1, 2]}),

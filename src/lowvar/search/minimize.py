@@ -233,7 +233,7 @@ def minimize(
         x0: the initial mean, ``(dim,)``; for a binary search the probabilities of a one, ``(dim,)``, for a
             categorical one those of the choices, ``(dim, choices)``, or None for uniform ones.
         sigma0: initial standard deviation, about a third of the expected distance to the minimum. Discrete searches
-            have none.
+            have none, and refuse it.
         method: one of our searches or a peer, see ``lowvar list searches``; or a factory ``(backend, domain,
             population=None, **options) -> SearchSolver`` of your own, see docs/adding-a-search.md, or
             ``"module:function"``. ``"auto"`` is ``ingo_cma``, which is invariant under rotations and follows curved
@@ -337,7 +337,7 @@ def _of_problem(problem, x0, sigma0, domain, batched, workers, seed):
         raise UserError(f"batched and workers apply to functions; {problem.name} is a BlackBoxProblem, which sets them")
     with jax.enable_x64(True):
         x0 = problem.start(named_key(whole("seed", seed, 0), problem.name, "start", 0)) if x0 is None else x0
-    sigma0 = problem.sigma0 if sigma0 is None else sigma0
+    sigma0 = problem.sigma0 if sigma0 is None and own.kind == "real" else sigma0
     return x0, sigma0, own.kind, own.dim, own.choices if own.kind == "categorical" else None
 
 
@@ -603,7 +603,7 @@ class SearchRun:
             self._continue(method, old.mean, wide)
         self.steady, self.noise.share = None, False
 
-    def _continue(self, method: Any, x0: np.ndarray, sigma0: float) -> None:
+    def _continue(self, method: Any, x0: np.ndarray, sigma0: float | None) -> None:
         """Continues with a new search from ``x0``."""
         self.searches += 1
         self.method, self.searcher = method, self.again(method, x0, sigma0, self.searches, self.starts.population)

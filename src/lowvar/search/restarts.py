@@ -61,7 +61,8 @@ class Restarts:
             raise UserError(
                 f"restarts 'bipop': a {first.domain.kind} search has no standard deviation to vary; use 'ipop'"
             )
-        self._first, self._start, self._sigma0 = first.population, start, float(sigma0 or 1.0)
+        self._first, self._start = first.population, start
+        self._sigma0: Any = sigma0 if sigma0 is None else float(sigma0)  # None for discrete points
         self._low, self._high = first.limits
         self._rng = np.random.default_rng([seed, 1])
         self._doubled = 0
@@ -92,8 +93,8 @@ class Restarts:
         told = " and ".join(f"{number} ended {where}" for where, number in ends.items() if number)
         return f"; it is the best of {self.count + 1} searches from different starts" + (told and f": {told}")
 
-    def next(self, evaluations: int) -> tuple[np.ndarray, float]:
-        """Start and standard deviation of the next search, whose population is ``population``.
+    def next(self, evaluations: int) -> tuple[np.ndarray, float | None]:
+        """Start and standard deviation of the next search, None for discrete points; its population is ``population``.
 
         Args:
             evaluations: of all searches so far.

@@ -34,7 +34,7 @@ class Searcher:
         x0: the initial mean, ``(dim,)``; for a binary search the probabilities of a one, ``(dim,)``, for a
             categorical one those of the choices, ``(dim, choices)``, or None for uniform ones.
         sigma0: initial standard deviation, about a third of the expected distance to the minimum. Discrete searches
-            have none.
+            have none, and refuse it.
         method: one of our searches or a peer, see ``lowvar list searches``; or a factory ``(backend, domain,
             population=None, **options) -> SearchSolver`` of your own. ``"auto"`` is ``ingo_cma``, for noisy values
             ``ingo_path``, in more than 200 dimensions ``fast_ingo``; ``ingo_binary`` and ``ingo_categorical`` in their
@@ -289,28 +289,29 @@ def chosen_method(
 
 
 def _width(sigma0, kind, start, integers) -> float:
-    """``sigma0`` as a number; 1 for a discrete search, which does not use it."""
-    if sigma0 is None:
-        if kind == "real":
-            raise UserError("sigma0: a real search needs the standard deviation to start from, for example 0.5")
+    """``sigma0`` as a number; 1 for a discrete search, which has none."""
+    if kind != "real":
+        if sigma0 is not None:
+            raise UserError(f"sigma0: a {kind} search has no standard deviation to start from; leave it out")
         return 1.0
+    if sigma0 is None:
+        raise UserError("sigma0: a real search needs the standard deviation to start from, for example 0.5")
     array = to_host(sigma0)
     if array.shape != () or array.dtype.kind not in "iuf" or not (np.isfinite(array) and array > 0):
         more = ""
-        if array.size > 1 and kind == "real":
+        if array.size > 1:
             more = "; scale the coordinates inside f if they need different ones"
             if integers is not None:
                 more = "; the search learns a deviation for each coordinate, and whole numbers keep one that moves them"
                 more += "" if integers.all() else "; scale the others inside f if they need different ones"
         raise UserError(f"sigma0 {sigma0!r}: it must be one positive number{more}")
-    if kind == "real":
-        coarse = int(np.argmax(np.abs(start)))
-        rounding = float(np.spacing(np.abs(start[coarse])))
-        if array < rounding:
-            raise UserError(
-                f"sigma0 {float(array):g} is below the rounding of x0, {rounding:.2g} at {start[coarse]:g}: "
-                "all points would equal x0; use a larger sigma0, or shift and scale the coordinates inside f"
-            )
+    coarse = int(np.argmax(np.abs(start)))
+    rounding = float(np.spacing(np.abs(start[coarse])))
+    if array < rounding:
+        raise UserError(
+            f"sigma0 {float(array):g} is below the rounding of x0, {rounding:.2g} at {start[coarse]:g}: "
+            "all points would equal x0; use a larger sigma0, or shift and scale the coordinates inside f"
+        )
     return float(array)
 
 
