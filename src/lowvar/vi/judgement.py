@@ -589,7 +589,6 @@ _MANY = 20  # from this dimension on, small misfits accumulate
 # smaller one by linear response, where the ratio of precisions is below its bound by two standard errors; the error of
 # the ratio of standard deviations is larger than the ratio, where that is large: see test_fit_optimum.py.
 _WIDER, _NARROW, _SURE = 1.5, 1.15, 2
-_PARTS, _CHANCE = 8, 0.01  # of the draws, for an error; of a false note
 # a note reports larger relative errors of standard deviations that the optimisation left, and of means, in standard
 # deviations; each by more than so many standard errors
 _SD_OFF, _MEAN_OFF, _ERRORS = 0.1, 0.25, 3
@@ -731,57 +730,6 @@ def _compared(problem, params, weights, eps) -> tuple[tuple[str, float] | None, 
                 whole[free] = part
     site, value = max(((name, float(ratio[where].max())) for name, where in problem.sites.items()), key=lambda p: p[1])
     return (site, value) if value > 1 else None, optimum
-
-
-class Misfit(NamedTuple):
-    """A moment of a latent site's entry that a guide misses.
-
-    Attributes:
-        site: the site.
-        moment: ``"sd"`` or ``"mean"``.
-        size: the posterior's standard deviation over the guide's; or its mean minus the guide's, in the guide's
-            standard deviations.
-    """
-
-    site: str
-    moment: str
-    size: float
-
-    def __str__(self):
-        if self.moment == "sd":
-            return f"{self.site} has {self.size:.2g} times the standard deviation"
-        return f"the mean of {self.site} is {abs(self.size):.2g} standard deviations off"
-
-
-def misfit(problem, params, weights, eps) -> Misfit | None:
-    """The standard deviation, or else the mean, that a full-rank guide surely misses by smoothed importance weights.
-
-    None where all ratios of standard deviations and differences of means are small, or may be: their errors are from
-    groups of the draws.
-    """
-    import scipy.stats
-
-    if not np.isfinite(weights).all():
-        return None
-    backend, guide, weights = problem.backend, problem.guide, np.log(smoothed_weights(weights))
-    drawn = backend.jit(backend.vmap(lambda eps: guide.transform(params, eps)))
-    z, free = backend.to_numpy(drawn(backend.asarray(eps))), noisy_of(problem)
-    z = (z[:, free] - backend.to_numpy(guide.point(params)["mu"])[free]) / backend.to_numpy(guide.scale(params))[free]
-    quantile = scipy.stats.t.ppf(1 - _CHANCE / max(len(free), 1), _PARTS - 1) / _PARTS**0.5
-    parts = list(zip(np.array_split(weights, _PARTS), np.array_split(z, _PARTS), strict=True))
-    for moment, statistic, least in (
-        ("sd", lambda *draws: np.log(spread(*draws)), np.log(_NARROW)),
-        ("mean", center, _MEAN_OFF),
-    ):
-        estimate = statistic(weights, z)
-        error = quantile * np.std([statistic(*part) for part in parts], axis=0, ddof=1)
-        sure = np.abs(estimate) - error
-        if sure.max(initial=0.0) > least:
-            worst = int(sure.argmax())
-            site = next(name for name, where in problem.sites.items() if where.start <= free[worst] < where.stop)
-            size = float(estimate[worst])
-            return Misfit(site, moment, float(np.exp(size)) if moment == "sd" else size)
-    return None
 
 
 def _left(problem, optimum: Optimum | None, settings) -> str:
