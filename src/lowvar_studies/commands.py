@@ -248,9 +248,7 @@ def _kept(args):
     from lowvar_studies.reports import kept
     from lowvar_studies.reports.front import filled
 
-    pages = [kept.Page.of(args.folder, name) for name in args.pages or kept.names(args.folder)]
-    if not pages:
-        raise UserError(f"{args.folder}: it has no pages with rows")
+    pages = [kept.Page.of(args.folder, name) for name in args.pages or kept.some_names(args.folder)]
     wrong = 0
     for page in pages:
         if args.draw:
@@ -308,7 +306,11 @@ def _new_study(args):
 def _make_study(args):
     from lowvar_studies.jobs.local import make
 
+    from lowvar_studies.reports.claims import load
+
     workers, study = whole("--workers", args.workers, 1), _study(args, args.results, args.data)
+    if study.claims:
+        load(study.claims)  # a mistake in them is said before anything runs
     ran, total = make(study, workers=workers, options=("--device", args.device, "--threads", str(args.threads)))
     print(f"{study.name} at scale {study.scale}: {ran} commands ran, {total - ran} had nothing to do")
     for what in ("tables", "figures"):
