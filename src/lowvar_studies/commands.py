@@ -305,7 +305,6 @@ def _new_study(args):
 
 def _make_study(args):
     from lowvar_studies.jobs.local import make
-
     from lowvar_studies.reports.claims import load
 
     workers, study = whole("--workers", args.workers, 1), _study(args, args.results, args.data)
