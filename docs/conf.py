@@ -24,6 +24,7 @@ nb_execution_raise_on_error = True
 nb_execution_timeout = 600
 nb_execution_show_tb = True
 nb_merge_streams = True
+nb_render_markdown_format = "myst"  # of outputs, which may be tables
 nb_output_stderr = "remove"  # warnings are notes of results, which the notebooks print where they matter
 napoleon_use_ivar = True
 autodoc_default_options = {"members": True, "member-order": "bysource"}

@@ -22,11 +22,11 @@ def add(commands, lists) -> None:
         return command(commands, name, partial(_checked, name, do), help)
 
     sub = new("fetch", _fetch, "download raw data files and check their hashes")
-    sub.add_argument("datasets", nargs="+", metavar="DATASET")
+    sub.add_argument("datasets", nargs="+", metavar="DATASET", help="its name, see: lowvar list datasets")
     sub.add_argument("--raw", default="data/raw", help="folder of raw files (default: %(default)s)")
 
     sub = new("prepare", _prepare, "convert raw files to arrays")
-    sub.add_argument("dataset")
+    sub.add_argument("dataset", metavar="DATASET", help="its name, see: lowvar list datasets")
     sub.add_argument("--scaling", default="minmax", help="minmax, standard or none; for images unit or lenet")
     sub.add_argument("--raw", default="data/raw", help="folder of raw files (default: %(default)s)")
     sub.add_argument("--out", help="npz file (default: data/prepared/DATASET-SCALING.npz)")
@@ -43,7 +43,7 @@ def add(commands, lists) -> None:
 
     sub = new("sample", partial(_job, "sample"), "draw the samples from which an experiment estimates its integrals")
     _experiment_options(sub)
-    sub.add_argument("--problem", required=True)
+    sub.add_argument("--problem", required=True, help="a key of the experiment's problems")
     job_options(sub)
 
     sub = commands.choices["decompose"]  # the library's, which takes a model of your own
@@ -65,7 +65,9 @@ def add(commands, lists) -> None:
     sub = new("claims", _claims, "check published claims against an experiment's results")
     _experiment_options(sub)
     _result_options(sub)
-    sub.add_argument("--claims", help="YAML file of claims (default: ../claims/NAME.yaml beside the experiments)")
+    sub.add_argument(
+        "--claims", help="YAML file (default: NAME.yaml in a folder claims beside the experiment or its folder)"
+    )
 
     sub = new("keep", _keep, "write an experiment's claims, figures and wall times to a page")
     _experiment_options(sub)
@@ -119,14 +121,14 @@ def _checked(name, do, *args):
 
 
 def _experiment_options(sub):
-    sub.add_argument("experiment", metavar="EXPERIMENT.yaml")
+    sub.add_argument("experiment", metavar="EXPERIMENT.yaml", help="the experiment's file")
     sub.add_argument("--scale", default="quick", help="smoke, quick or paper (default: %(default)s)")
 
 
 def _run_options(sub):
     _experiment_options(sub)
-    sub.add_argument("--problem", required=True)
-    sub.add_argument("--method", required=True)
+    sub.add_argument("--problem", required=True, help="a key of the experiment's problems")
+    sub.add_argument("--method", required=True, help="a key of the experiment's methods")
     sub.add_argument("--backend", help="jax or torch (default: the experiment's first)")
     sub.add_argument("--checkpoints", metavar="FOLDER", help="folder of the checkpoint (default: that of the results)")
     job_options(sub)
@@ -248,9 +250,7 @@ def _kept(args):
     from lowvar_studies.reports import kept
     from lowvar_studies.reports.front import filled
 
-    pages = [kept.Page.of(args.folder, name) for name in args.pages or kept.names(args.folder)]
-    if not pages:
-        raise UserError(f"{args.folder}: it has no pages with rows")
+    pages = [kept.Page.of(args.folder, name) for name in args.pages or kept.some_names(args.folder)]
     wrong = 0
     for page in pages:
         if args.draw:
@@ -307,8 +307,11 @@ def _new_study(args):
 
 def _make_study(args):
     from lowvar_studies.jobs.local import make
+    from lowvar_studies.reports.claims import load
 
     workers, study = whole("--workers", args.workers, 1), _study(args, args.results, args.data)
+    if study.claims:
+        load(study.claims)  # a mistake in them is said before anything runs
     ran, total = make(study, workers=workers, options=("--device", args.device, "--threads", str(args.threads)))
     print(f"{study.name} at scale {study.scale}: {ran} commands ran, {total - ran} had nothing to do")
     for what in ("tables", "figures"):

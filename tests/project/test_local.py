@@ -110,3 +110,11 @@ def test_a_mistake_is_one_sentence(folder):
     said = study(folder, code=2)
     assert said.count("\n") == 1
     assert "results" in said
+
+
+def test_a_mistake_in_the_claims_is_said_before_anything_runs(folder):
+    (folder / "claims").mkdir()
+    (folder / "claims/little.yaml").write_text("- {id: a, statement: b, source: ours, test: {effect: nothing}}")
+    said = study(folder, code=2)
+    assert "'nothing'" in said
+    assert not (folder / "results").exists()

@@ -75,10 +75,10 @@ class Page(Mapping):
         """The page of a name in a folder of pages.
 
         Raises:
-            UserError: there is none, or its record is damaged.
+            UserError: there is none, the folder has none, or its record is damaged.
         """
         path = Path(folder) / ROWS / name / "about.json"
-        check_known("page", name, names(folder), where=f"{folder}")
+        check_known("page", name, some_names(folder), where=f"{folder}")
         try:
             about = json.loads(path.read_text(encoding="utf-8"))
             lacking = [key for key in _ABOUT if key not in about]
@@ -193,6 +193,13 @@ class Page(Mapping):
 def names(folder: str | Path) -> list[str]:
     """The pages in a folder that have rows."""
     return sorted(path.name for path in (Path(folder) / ROWS).glob("*") if path.is_dir())
+
+
+def some_names(folder: str | Path) -> list[str]:
+    """As ``names``; raises UserError if there are none."""
+    if not (found := names(folder)):
+        raise UserError(f"{folder}: no pages with rows; run it in a clone of the repository, or give their --folder")
+    return found
 
 
 def listed(pages: Sequence[Page]) -> str:

@@ -234,6 +234,12 @@ def test_unknown_parts_are_refused_before_anything_runs(page, wrong, tmp_path):
     assert not (tmp_path / "results").exists()
 
 
+def test_a_folder_without_pages_is_said_to_be_none_of_a_clone(tmp_path):
+    assert names(tmp_path) == []
+    with pytest.raises(UserError, match="--folder"):
+        Page.of(tmp_path, "two")
+
+
 def test_a_part_has_its_problems_methods_and_what_they_read():
     study = Study.load("workflow/experiments/quickstart_integrals.yaml", "smoke")
     within = next(name for name, spec in study.experiment.problems.items() if not spec.within)
