@@ -79,6 +79,9 @@ def add(commands, lists) -> None:
     sub.add_argument("pages", nargs="*", metavar="PAGE", help="default: all with rows")
     sub.add_argument("--folder", default=_PAGES, help="of the pages (default: %(default)s)")
     sub.add_argument("--check", action="store_true", help="judge all claims again from the kept rows, and compare")
+    sub.add_argument(
+        "--judge", action="store_true", help="judge all claims as they are stated now, and write the verdicts"
+    )
     sub.add_argument("--draw", metavar="FOLDER", help="draw all figures again from the kept rows")
     sub.add_argument("--fill", metavar="FILE.md", nargs="+", default=[], help="fill in the numbers that it names")
 
@@ -253,6 +256,8 @@ def _kept(args):
     pages = [kept.Page.of(args.folder, name) for name in args.pages or kept.some_names(args.folder)]
     wrong = 0
     for page in pages:
+        if args.judge:
+            print(*page.judge(), sep="\n")
         if args.draw:
             print(f"{page.name}: {len(page.draw(args.draw)) // 3} figures drawn in {args.draw}")
         if args.check:
@@ -269,7 +274,7 @@ def _kept(args):
         if (now := filled(text, every)) != text:
             write_text(path, now)
             print(path)
-    if not (args.draw or args.check or args.fill):
+    if not (args.judge or args.draw or args.check or args.fill):
         print(kept.listed(pages))
     if wrong:
         sys.exit(1)

@@ -24,7 +24,7 @@ from lowvar_studies.jobs.common_files import CLAIMS
 from lowvar_studies.jobs.study import Study
 from lowvar_studies.reports import claims as judging
 from lowvar_studies.reports.gathered import Gathered
-from lowvar_studies.reports.text import claims_table
+from lowvar_studies.reports.text import claims_table, summary
 
 PAGES = "docs/reproduction"  # the default folder
 ROWS = "rows"  # below the folder of the pages
@@ -179,6 +179,25 @@ class Page(Mapping):
         for name in now.index.intersection(before.index):
             found += [f"claim {name!r}: {text}" for text in apart(now.loc[name], before.loc[name])]
         return found
+
+    def judge(self) -> list[Path]:
+        """Writes the verdicts on the claims as they are stated now, from the kept rows, into the rows and the page.
+
+        Returns:
+            The files.
+
+        Raises:
+            UserError: a claim reads a table that is not kept, or the page is missing or has other verdicts.
+        """
+        page, before, now = self.folder.parents[1] / f"{self.name}.md", self.verdicts, self.judged()
+        text = page.read_text(encoding="utf-8") if page.is_file() else ""
+        for make in (summary, claims_table):
+            if make(before) not in text:
+                raise UserError(f"{page}: it is missing, or has other verdicts than {self.folder}; keep it again")
+            text = text.replace(make(before), make(now))
+        write_text(self.folder / "claims.csv", now.to_csv(index=False))
+        write_text(page, text)
+        return [self.folder / "claims.csv", page]
 
     def draw(self, out: str | Path) -> list[Path]:
         """Draws all figures from the kept rows into a folder."""

@@ -13,12 +13,14 @@ def summary(claims):
 
 
 def claims_table(claims) -> str:
-    """The verdicts as a table of the page."""
+    """The verdicts as a table of the page; behind one that fails, in brackets, its cause: paper or setting."""
     table = claims.assign(note=claims["note"].fillna(""))
     ends = zip(table["ours"], table["low"], table["high"], strict=True)
     table["interval"] = [interval(*one) if one[1] == one[1] else "" for one in ends]
     table["published"] = [f"{value:.4g}" if value == value else "" for value in table["published"]]
     table["ours"] = [f"{value:.4g}" if value == value else "" for value in table["ours"]]
+    causes = table["cause"].fillna("")
+    table["verdict"] = [f"{one} ({why})" if why else one for one, why in zip(table["verdict"], causes, strict=True)]
     remarks = (table["note"], [would_decide(more) for more in table["more"]])
     table["note"] = ["; ".join(filter(None, both)) for both in zip(*remarks, strict=True)]
     shown = ["id", "verdict", "statement", "source", "published", "ours", "interval", "note"]

@@ -79,10 +79,31 @@ def test_a_page_that_differs_from_its_rows_is_named(page, column, value, named):
     table = page.verdicts
     table.loc[0, column] = value
     table.to_csv(page.folder / "claims.csv", index=False)
-    found, of_page = page.check()[::-1][:2] if column != "cause" else (page.check()[0], "two.md")
+    found, of_page = page.check()[::-1][:2]
     assert "'closer'" in found
     assert named in found
     assert "two.md" in of_page
+
+
+def test_claims_are_judged_as_they_are_stated_now(made, page, monkeypatch):
+    never = {
+        "statement": "fast_ingo's gap is nothing",
+        "cause": "setting",
+        "test": {**CLAIMS[0]["test"], "below": 1e-12},
+    }
+    stated = made / "claims/now.yaml"
+    stated.write_text(yaml.safe_dump([{**CLAIMS[0], **never}, CLAIMS[1]]))
+    monkeypatch.setattr(Study, "claims", stated)
+    assert any("'closer'" in text for text in page.check())
+    assert {path.name for path in page.judge()} == {"claims.csv", "two.md"}
+    assert page.check() == []
+    assert page.verdicts.loc[0, ["statement", "verdict", "cause"]].tolist() == [never["statement"], "fails", "setting"]
+    assert (
+        "| closer | fails (setting) | fast_ingo's gap is nothing |" in (page.folder.parents[1] / "two.md").read_text()
+    )
+    (page.folder.parents[1] / "two.md").write_text("# no table")
+    with pytest.raises(UserError, match=r"two\.md"):
+        page.judge()
 
 
 def test_claims_that_came_or_went_are_named(page):
