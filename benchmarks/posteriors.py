@@ -87,7 +87,7 @@ def linear_response(model, data) -> dict:
         khat = fit.with_linear_response().khat if len(fit.guide_params["mu"]) <= 512 else None
     ends = np.cumsum([int(np.prod(shape)) for shape in sites.values()])[:-1]
     means, sds = (np.split(found[name].to_numpy(), ends) for name in ("mean", "sd"))
-    told = any("not converged" in note or "mode" in note for note in fit.notes)
+    told = any("not converged" in note or "another mode" in note for note in fit.notes)
     return {"moments": {site: [m.tolist(), s.tolist()] for site, m, s in zip(sites, means, sds, strict=True)},
             "told": told or bool(said), "khat": khat}  # fmt: skip
 

@@ -413,13 +413,14 @@ class Fit:
     def _doubt(self, names, found, table=None) -> None:
         """A warning where moments by linear response, or those of the guide in a summary, are wrong.
 
-        Not where a note of the fit has the same: that k-hat is too large, or standard deviations too small.
+        Not where a note of the fit has the same: that k-hat is too large, or the guide's standard deviations too small.
         """
-        beside, told = found.weighted, [note for note in self.notes if "k-hat" in note or "standard deviation" in note]
-        why = doubt(names, beside) if beside is not None and (beside.good or not told) else ""
+        beside = found.weighted
+        of_khat, of_sd = (any(words in note for note in self.notes) for words in ("k-hat", "standard deviation"))
+        why = doubt(names, beside) if beside is not None and (beside.good or not of_khat) else ""
         if why:
             warnings.warn(_doubtful(self.problem, why), UserWarning, stacklevel=3)
-        elif table is not None and beside is not None and beside.good and not told:
+        elif table is not None and beside is not None and beside.good and not (of_khat or of_sd):
             sd, error = (table.loc[names, column].to_numpy() for column in ("sd", "mcse_sd"))
             if why := narrow(names, sd, error, beside):
                 note = f"{self.problem.name}: by importance weights {why} the guide's in column sd: quote lr_sd"

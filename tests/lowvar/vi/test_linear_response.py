@@ -621,6 +621,24 @@ def test_a_skewed_number_of_degrees_of_freedom_is_told(seed, times):
     assert float(re.findall(r"is ([\d.]+) times", str(said[0].message))[0]) == pytest.approx(times, abs=0.06)
 
 
+@pytest.mark.parametrize("seed", [0, 1])
+def test_weights_that_tell_nothing_are_told(seed):
+    """A slope near the end of its prior: the fit has no note on k-hat, at most one on a guide that is too narrow."""
+
+    def model(y):
+        c, r = numpyro.sample("c", dist.Normal(0.0, 2.0)), numpyro.sample("r", dist.Uniform(-1.0, 1.0))
+        sigma = numpyro.sample("sigma", dist.HalfNormal(2.0))
+        numpyro.sample("y", dist.Normal(c + r * y[:-1], sigma), obs=y[1:])
+
+    y = [0.0]
+    for step in np.random.default_rng(seed).normal(size=30):
+        y.append(0.95 * y[-1] + step)
+    fit = quiet(model, {"y": np.array(y)})
+    assert not any("k-hat" in note for note in fit.notes)
+    with pytest.warns(UserWarning, match="k-hat"):
+        fit.summary()
+
+
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_rare_events_in_many_rows_are_told_by_the_summary(seed):
     """Of 671 draws the fit is not sure; those of linear response, which is right here, are."""
