@@ -14,6 +14,9 @@ sigma0 = 2: the share of the targets 1e2 to 1e-8 that one search and restarts me
 restarts begin at new such starts, those of ``minimize`` around the first one. Intervals of 95 % come from a bootstrap
 of functions and of their instances, those of differences in pairs. ``--rows FILE`` keeps the share of each instance.
 
+``drift``: how the width of a search changes where values are random: mean change of log sigma per generation, over 200
+generations, with its standard error.
+
 ``optuna``: the best value of a study of Optuna, by its sampler, 10 seeds: a turned Rosenbrock function, and one of
 real, integer and categorical parameters whose smallest value is 0.
 """
@@ -401,6 +404,30 @@ def restarts(size: str) -> list[dict]:
     return rows
 
 
+# --- random values ----------------------------------------------------------------------------------------------
+
+
+def drift(size: str) -> list[dict]:
+    """Changes of log sigma in a thousand generations."""
+    import lowvar
+
+    runs, generations, rows = sized(size, 40, 10, 2), 200, []
+    for dim in sized(size, (2, 5, 10, 40), (2, 10), (2,)):
+        numbers = {}
+        for name in ("ingo_cma", "ingo_path", "ingo", "pycma"):
+            changes = []
+            for seed in range(runs):
+                search, rng = lowvar.Searcher(np.zeros(dim), 1.0, name, seed=seed), np.random.default_rng(seed)
+                for _ in range(generations):
+                    search.tell(rng.standard_normal(len(search.ask())))
+                changes.append(1000 * np.log(search.sigma) / generations)
+            error = np.std(changes, ddof=1) / np.sqrt(runs)
+            numbers[name] = {"value": float(np.mean(changes)), "note": f"(SE {error:.2g})"}
+        rows.append({"case": f"random values, d = {dim}", "unit": "log sigma, 1000 generations", "numbers": numbers})
+        print(rows[-1], flush=True)
+    return rows
+
+
 # --- studies of Optuna ------------------------------------------------------------------------------------------
 
 
@@ -450,7 +477,7 @@ def optunas(size: str) -> list[dict]:
     return rows
 
 
-SECTIONS = {"time": times, "calls": calls, "default": default, "restarts": restarts, "optuna": optunas}
+SECTIONS = {"time": times, "calls": calls, "default": default, "restarts": restarts, "drift": drift, "optuna": optunas}
 
 
 def main() -> None:

@@ -94,7 +94,7 @@ SEARCHES = [
     ("ingo_cma.py", "(1 - (1 - c_s) ** (2 * generation)) <", "1 <", f"{SS}:first_step"),
     ("ingo_cma.py", "(1 - (1 - calm) * c_c * (2 - c_c))", "1.0", f"{SS}:straight"),
     ("ingo_cma.py", "each * dim / xp.sum(z * z, axis=1)", "each", f"{SS}:ingo_cma"),
-    ("ingo_cma.py", "_LEAST = 0.25", "_LEAST = 1e-3", f"{SS}:doubles"),
+    ("solvers/gaussian.py", "_DOUBLE = -math.log(4)", "_DOUBLE = -math.log(1000)", f"{SS}:doubles"),
     ("ingo_cma.py", "most = min(", "most = max(", f"{SS}:ingo_cma"),
     ("ingo_cma.py", "p, b.times(q, 0.5)", "p, q", f"{SS}:ingo_cma"),
     ("solvers/gaussian.py", "change = self.eigenvalues**exponent - outside", "change = 0.98 * (self.eigenvalues**exponent - outside)", f"{SS}:ingo_cma"),

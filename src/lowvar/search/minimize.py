@@ -28,6 +28,7 @@ Status = Literal["target", "converged", "stalled", "budget", "callback", "interr
 
 _ROWS = 100  # rows of the trace in a decade of generations
 _DEAD = 10  # consecutive generations without any value, after which a search ends
+_WIDER = 3  # than a search that noise overwhelmed is the next one: the differences of f show farther apart
 _FAR = 1e15  # a search whose points exceed this multiple of the first generation's has diverged
 _STEP = 1e-3  # a search that continues from a better point has at least this fraction of the first sigma
 # With which fraction of the first sigma searches start again from a place, and how many have to come back. Values on a
@@ -483,7 +484,8 @@ class SearchRun:
         searcher, evaluator = self.searcher, self.evaluator
         points = searcher.ask()
         if not (np.abs(points) <= self.far).all():
-            why = "" if searcher.bounded else " f may be unbounded below; otherwise"
+            hides = ", or noise hides its differences" if self.noise.known else ""
+            why = "" if searcher.bounded else f" f may be unbounded below{hides}; otherwise"
             self.diverged = True
             return "failed", f"the search diverged:{why} try a smaller sigma0 or a larger population"
         if not self.discrete and self.rest.points(points):
@@ -521,12 +523,12 @@ class SearchRun:
             return reached or stopped
         if self.noise.overwhelms and self.steady is not None:
             self._change(self.steady)
+        if rests and (self._silent or self.noise.sd == 0):  # said to be noisy, but repeated values agree
+            return self._at_rest("the values of many generations do not differ")
         if not self._silent:
             return None
         if abs(searcher.best - self.back_to) <= self._close:
             return self._at_rest("the search came back to its value")
-        if rests:
-            return self._at_rest("the values of many generations do not differ")
         if self._stagnates():
             why = "the last quarter of the generations made hardly any progress"
             return self._at_rest(why) if self.discrete else ("stalled", why)  # whole numbers move at a minimum, too
@@ -598,7 +600,7 @@ class SearchRun:
     def _change(self, method: Any) -> None:
         """Continues with the search made for noisy values, from the current mean."""
         old = self.searcher
-        wide = min(self.sigma0, old.sigma * old.condition**0.25)
+        wide = min(self.sigma0, _WIDER * old.sigma * old.condition**0.25)
         if np.isfinite(wide) and wide > 0 and np.isfinite(old.mean).all():
             self._continue(method, old.mean, wide)
         self.steady, self.noise.share = None, False
@@ -703,7 +705,10 @@ class SearchRun:
         if look.better and self.searcher.domain.kind == "real":
             self.width = min(max(look.way, _STEP * self.sigma0, 10 * self.width), self.sigma0)
             self._continue(self.method, evaluator.best_at, self.width)
-            return None
+            reached = self._at_target()
+            if reached:
+                self.lowest = self.searcher  # which starts at x
+            return reached
         place = "" if self.discrete else "kink" if look.kinked else "plateau" if look.stepped else ""
         ended = ""
         if place:
@@ -781,7 +786,9 @@ class SearchRun:
             if self.starts.asked:
                 self.advice.append("no restarts since f was seen to be noisy: noise hides whether a search has ended")
             value, error, _ = self.at_mean
-            before, spread = self._lowest
+            levels = self._levels
+            before, spread = min(levels, key=lambda level: level[0] if math.isfinite(level[0]) else math.inf)
+            far = stdtrit(_TOGETHER - 1, 1 - _RISK / len(levels))  # the lowest of many levels is low by chance
             tails = self.tails or self.noise.tails()
             self.advice += [tails] if tails else []
             if self.drift:
@@ -791,10 +798,15 @@ class SearchRun:
                     "different times do not compare, and mean_fun is of the search's end alone. Look for a state that "
                     "f keeps between its calls"
                 )
-            if value - before > max(3 * math.hypot(error, spread), _ABOVE * (self.first[0] - before)):
+            if value - before > max(far * math.hypot(error, spread), _ABOVE * (self.first[0] - before)):
                 self.advice.append(
                     f"f at the mean is above an earlier average of the search, {before:.4g}: it moved away from the "
                     "minimum; give more budget, a larger population, or another start"
+                )
+            elif np.isfinite(value + error) and not (tails or self.drift or self._fell):
+                self.advice.append(
+                    "f at the mean is not below its average at the start by more than noise explains: the search saw "
+                    "no differences of f above the noise; try a larger sigma0 or population, or averages of values"
                 )
             message += f", f at the mean is {value:.4g} +- {error:.2g}" if np.isfinite(value) else ""
         self._measure()
@@ -807,12 +819,25 @@ class SearchRun:
         )  # fmt: skip
 
     @property
-    def _lowest(self) -> tuple[float, float]:
-        """The lowest level of values during the search, by medians of generations, and its standard error."""
+    def _levels(self) -> list[tuple[float, float]]:
+        """The level of values of the first generation and, by medians, of every ten, with its standard error."""
         count = len(self.middles) // _TOGETHER
         together = np.reshape(self.middles[: count * _TOGETHER], (count, _TOGETHER))
-        levels = [(average(some), deviation(some, 1) / math.sqrt(_TOGETHER)) for some in together]
-        return min([self.first, *levels], key=lambda level: level[0] if math.isfinite(level[0]) else math.inf)
+        return [self.first, *((average(some), deviation(some, 1) / math.sqrt(_TOGETHER)) for some in together)]
+
+    @property
+    def _fell(self) -> bool:
+        """Whether ``f`` at the mean of a noisy ``f`` is below the first values by more than noise explains.
+
+        The points of those were drawn: only the noise of their values counts, and that of a median is 1.25 times that
+        of a mean.
+        """
+        error, sd = self.at_mean.error, self.noise.sd
+        ways = zip(self._levels, (1.0, 1.25 / math.sqrt(_TOGETHER)), strict=False)
+        return any(
+            level - self.at_mean.value > 3 * math.hypot(error, sd * share / math.sqrt(self.size))
+            for (level, _), share in ways
+        )
 
     def _judge(self, target: float, status: Status, message: str) -> tuple[Status, str]:
         """Status and message of a search that ended before its target; the last evaluations may have reached it."""

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from searched import X0, quiet, sphere
 
+import lowvar
 from lowvar.search.minimize import Average
 from lowvar.search.noise import dominated, drift, error_of_mean
 
@@ -91,24 +92,74 @@ def test_a_mean_above_earlier_values_is_told(rise):
     assert any("f at the mean is above" in note for note in result.notes) == (rise > 0)
 
 
-@pytest.mark.parametrize(
-    ("f", "start", "bounds", "noise"),
-    [
-        (lambda x: 10 * (x.sum() - 3) ** 2 + 0.01 * ((x - 2) ** 2).sum(), [-2.0, -2], (-5, 5), 1.0),
-        (lambda x: (x[0] - 1) ** 2, [-3.0], (-5, 5), 1.0),
-        (lambda x: ((x - 3) ** 2).sum(), [-2.0, -2, -2], ([-5, -5, -50], 5), 1.0),
-    ],
-    ids=["ridge", "one", "widths"],
-)
-def test_mirror_images_beyond_bounds_do_not_draw_a_noisy_search_away(f, start, bounds, noise):
-    """Without a limit, deviations grow to thousands of widths of the ridge's box in two of these ten runs."""
+def test_mirror_images_beyond_bounds_do_not_draw_a_noisy_search_away():
+    """A ridge, to whose mirror images a search may go."""
+    f = lambda x: 10 * (x.sum() - 3) ** 2 + 0.01 * ((x - 2) ** 2).sum()  # noqa: E731
     for seed in range(10):
         rng = np.random.default_rng(seed)
-        result = quiet(
-            lambda x, rng=rng: f(x) + noise * rng.normal(), start, 1.5, bounds=bounds, budget=3000, seed=seed
-        )
-        assert f(result.mean) < 3 * noise, (seed, result)
+        result = quiet(lambda x, rng=rng: f(x) + rng.normal(), [-2.0, -2], 1.5, bounds=(-5, 5), budget=3000, seed=seed)
+        assert f(result.mean) < 3, (seed, result)
         assert result.sigma < 55 / 3
+
+
+@pytest.mark.parametrize("dim", [1, 2])
+def test_a_search_within_bounds_is_at_most_a_third_as_wide(dim):
+    """Random values, which make some of these searches five times as wide without the limit."""
+    widest = 0.0
+    for seed in range(5):
+        for method in ("ingo_cma", "ingo_path"):
+            rng = np.random.default_rng(seed)
+            search = lowvar.Searcher(np.full(dim, -2.0), 1.5, method, bounds=(-5, 5), seed=seed)
+            for _ in range(300):
+                search.tell(rng.normal(size=len(search.ask())))
+                widest = max(widest, search.sigma)
+    assert 3 < widest < 10 / 3 * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("dim", [2, 5])
+def test_random_values_leave_the_width_of_a_search(dim):
+    """In 100 generations, INGO's step would make it 5 and 2 times as wide."""
+    for method in ("ingo_cma", "ingo_path"):
+        logs = []
+        for seed in range(30):
+            rng, search = np.random.default_rng(seed), lowvar.Searcher(np.zeros(dim), 1.0, method, seed=seed)
+            for _ in range(100):
+                search.tell(rng.normal(size=len(search.ask())))
+            logs.append(np.log(search.sigma))
+        error = np.std(logs, ddof=1) / np.sqrt(len(logs))
+        assert -1.6 - 3 * error < np.mean(logs) < 0.15 + 3 * error, (method, np.mean(logs), error)
+
+
+@pytest.mark.parametrize("noisy", [True, None])
+def test_noise_alone_is_told(noisy):
+    """The mean stays where it was, but for a random walk; no message speaks of a fall of ``f``."""
+    for dim in (2, 5):
+        for seed in range(3):
+            rng = np.random.default_rng(seed)
+            result = quiet(lambda x, rng=rng: 3 + rng.normal(), np.zeros(dim), 1.0, budget=4000, noisy=noisy, seed=seed)
+            assert np.linalg.norm(result.mean) < 300
+            assert result.status in ("budget", "stalled")
+            assert "unbounded" not in result.message
+            assert any("no differences of f above the noise" in note for note in result.notes)
+            assert not any("moved away" in note for note in result.notes)
+
+
+@pytest.mark.parametrize("start", [0.0, 100.0])
+def test_a_search_that_found_differences_does_not_say_that_it_saw_none(start):
+    for dim in (2, 10):
+        rng = np.random.default_rng(0)
+        result = quiet(
+            lambda x, rng=rng: 1e6 ** (np.arange(len(x)) / (len(x) - 1)) @ (x - 3) ** 2 + rng.normal(),
+            np.full(dim, start), 1.0, budget=600,
+        )  # fmt: skip
+        assert not any("no differences" in note for note in result.notes)
+
+
+def test_a_constant_that_is_said_to_be_noisy_is_a_plateau():
+    result = quiet(lambda x: 3.0, np.zeros(2), 1.0, budget=5000, noisy=True)
+    assert (result.status, result.noise) == ("stalled", 0.0)
+    assert "plateau" in result.message
+    assert result.nfev < 1000
 
 
 def test_a_target_of_a_noisy_function_is_not_reached_by_luck():

@@ -5,8 +5,13 @@ A generation changes ``Sigma^-1 = A^-T A^-1`` into ``A^-T B A^-1`` with ``B = I 
 gives points with the same distribution, so the new factor may be ``A B^(-1/2)``; and ``B^(1/2) q`` is the vector ``q``
 in the new whitened coordinates. ``B`` differs from a multiple of ``I`` only in the span of its few
 rows: its eigenvectors there come from a matrix of their number.
+
+Where values are noise, ``M`` has mean zero, but ``log det A`` grows: ``-1/2 E log det (I + beta M)`` is about
+``beta^2 / 4 E tr M^2``, so that the Gaussian widens without end. Our own searches, ``ingo_cma`` and ``ingo_path``, take
+``B = exp(beta M)``, the same to first order, with ``log det B = beta tr M``.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -19,6 +24,10 @@ from lowvar.search.gradients import BASELINES, GaussianGradient, gaussian
 from lowvar.search.solvers.base import SearchSolver, check_domain, check_population, default_population
 
 LEAST = 1e-3  # lower bound on the eigenvalues of a step's factor, so that covariances stay positive definite
+# Bound on the logarithm of an eigenvalue of B from below: a generation at most doubles a deviation, the step size has a
+# factor of its own. In few dimensions, a long path would make one many times as large in a generation, away from a
+# minimum that noisy values had shown.
+_DOUBLE = -math.log(4)
 
 
 class Sampling:
@@ -224,22 +233,25 @@ def gram_factor(backend, rows: Any) -> Any:
     return xp.linalg.cholesky(gram + ridge * backend.asarray(np.eye(rows.shape[0]), rows))
 
 
-def spectrum(backend, rest: Any, rows: Any, weights: Any, least: float = LEAST) -> Spectrum:
-    """The spectrum of ``rest I + rows' diag(weights) rows``, with eigenvalues kept above ``least``.
+def exponential(backend, rest: Any, rows: Any, weights: Any) -> Spectrum:
+    """The spectrum of ``exp(rest I + rows' diag(weights) rows)``; exponents are kept above ``-log 4``.
+
+    As in xNES (Glasmachers et al., "Exponential natural evolution strategies", GECCO 2010), steps of ``log Sigma`` add
+    up without a bias.
 
     Args:
         backend: backend of the arrays.
         rest: a scalar.
         rows: ``(n, d)``; they may be linearly dependent.
         weights: ``(n,)``, of either sign.
-        least: lower bound on the eigenvalues.
     """
     xp, (n, dim) = backend.xp, rows.shape
     if n < dim:
         lower = gram_factor(backend, rows)
-        eigenvalues, vectors = xp.linalg.eigh(lower.T @ (weights[:, None] * lower))
+        exponents, vectors = xp.linalg.eigh(lower.T @ (weights[:, None] * lower))
         directions = backend.solve_triangular(lower, vectors, transposed=True)  # rows' of it are orthonormal
         directions = rows.T @ directions
     else:
-        eigenvalues, directions = xp.linalg.eigh(rows.T @ (weights[:, None] * rows))
-    return Spectrum(xp.clip(rest, min=least), xp.clip(rest + eigenvalues, min=least), directions)
+        exponents, directions = xp.linalg.eigh(rows.T @ (weights[:, None] * rows))
+    rest, exponents = (xp.exp(xp.clip(one, min=_DOUBLE)) for one in (rest, rest + exponents))
+    return Spectrum(rest, exponents, directions)

@@ -1,4 +1,4 @@
-"""INGO with the ranks, the evolution paths and the step-size control of CMA-ES."""
+"""A natural gradient as in INGO, with the ranks, the evolution paths and the step-size control of CMA-ES."""
 
 import math
 from typing import Any, NamedTuple
@@ -7,12 +7,7 @@ import numpy as np
 
 from lowvar.search.gradients import usable
 from lowvar.search.solvers.base import SearchSolver
-from lowvar.search.solvers.gaussian import Sampling, spectrum
-
-# Lower bound on the eigenvalues of B, so that it at most doubles a deviation; the step size has a factor of its own.
-# CMA-ES multiplies by I + c_1 (..), and its growth has a bound where the implicit step's has none: in few dimensions a
-# long path made a deviation 16 times as large in one generation, away from a minimum that noisy values had shown.
-_LEAST = 0.25
+from lowvar.search.solvers.gaussian import Sampling, exponential
 
 
 class CmaState(NamedTuple):
@@ -41,15 +36,17 @@ def ingo_cma(backend, domain, population: int | None = None) -> SearchSolver:
     * ``p <- (1 - c_s) p + sqrt(c_s (2 - c_s) mu_eff) s`` and ``q <- (1 - c_c) q + sqrt(c_c (2 - c_c) mu_eff) s``, the
       latter without its second part while ``p`` is long (tutorial, eqs. 43, 45);
     * ``mu <- mu + A s`` (eq. 42);
-    * ``B = I - c_1 (q q' - I) - c_mu sum_i w_i (z_i z_i' - I)``, where the tutorial (eq. 47) multiplies ``Sigma`` by
-      ``I + c_1 (..) + c_mu (..)``: the step is INGO's implicit one, on ``Sigma^-1``, with eigenvalues of at least 1/4;
+    * ``B = exp(-c_1 (q q' - I) - c_mu sum_i w_i (z_i z_i' - I))``, where the tutorial (eq. 47) multiplies ``Sigma`` by
+      ``I + c_1 (..) + c_mu (..)`` and INGO ``Sigma^-1`` by ``I - c_1 (..) - c_mu (..)``; eigenvalues of at least 1/4;
     * ``A <- A B^(-1/2) exp(c_s / d_s (|p| / E|N(0, I)| - 1))`` (eq. 44), and ``q <- B^(1/2) q``, the same vector in
       the new coordinates.
 
-    The implicit step and its factor come from INGO; the weights (including negative ones), the paths, the step size and
-    all constants from CMA-ES. ``p`` is in the coordinates of ``A``, not of ``Sigma^(-1/2)``: both give
-    paths with the same distribution under random selection. A run is invariant under increasing functions of ``f`` and,
-    up to its noise, under rotations. Equal values share the weights of their ranks.
+    The factored step comes from INGO; the weights (including negative ones), the paths, the step size and all constants
+    from CMA-ES. To first order, ``B`` is that of both. Where ranks are random, ``log Sigma`` then keeps its mean, up to
+    the step size and the paths, where INGO's step widens and that of CMA-ES narrows. ``p`` is in the coordinates of
+    ``A``, not of ``Sigma^(-1/2)``: both give paths with the same distribution under random selection. A run is
+    invariant under increasing functions of ``f`` and, up to its noise, under rotations. Equal values share the weights
+    of their ranks.
 
     Args:
         backend: backend of the arrays.
@@ -62,7 +59,7 @@ def ingo_cma(backend, domain, population: int | None = None) -> SearchSolver:
 
     References:
         Hansen, "The CMA evolution strategy: a tutorial", arXiv:1604.00772, appendix A and table 1; Lyu and Tsang,
-        Algorithm 1, for the implicit step; Krause, Arbones and Igel, NeurIPS 2016, for paths in whitened coordinates.
+        Algorithm 1, for the gradient; Krause, Arbones and Igel, NeurIPS 2016, for paths in whitened coordinates.
     """
     sampling = Sampling("ingo_cma", backend, domain, population)
     dim, n, xp = domain.dim, sampling.population, backend.xp
@@ -98,9 +95,9 @@ def ingo_cma(backend, domain, population: int | None = None) -> SearchSolver:
         calm = xp.astype(calm, z.dtype)
         q = (1 - c_c) * state.shape_path + calm * math.sqrt(c_c * (2 - c_c) * effective) * s  # (eq. 45)
 
-        rest = 1 + c_one * (1 - (1 - calm) * c_c * (2 - c_c)) + c_mu * xp.sum(w[:, 1])
+        rest = c_one * (1 - (1 - calm) * c_c * (2 - c_c)) + c_mu * xp.sum(w[:, 1])
         rows = xp.concat([z, q[None, :]])
-        b = spectrum(backend, rest, rows, -xp.concat([c_mu * each, c_one + 0 * each[:1]]), _LEAST)  # (eq. 47)
+        b = exponential(backend, rest, rows, -xp.concat([c_mu * each, c_one + 0 * each[:1]]))  # (eq. 47)
         stretch = xp.exp(xp.clip(c_s / damping * (xp.sqrt(squared) / length - 1), max=1.0))  # (eq. 44)
         mean = state.mean + state.factor @ s  # (eq. 42)
         after = CmaState(mean, stretch * b.times(state.factor, -0.5), p, b.times(q, 0.5), generation)
