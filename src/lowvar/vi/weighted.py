@@ -113,7 +113,7 @@ def doubt(names: Sequence[str], found: Weighted) -> str:
         worst = int(unsure.argmax())
         low, high = found.ratio[worst] * np.exp(_ERRORS * found.ratio_se[worst] * np.array([-1, 1]))
         return (
-            f"importance weights are too few to tell the standard deviation of {names[worst]}, {low:.2g} to {high:.2g} "
+            f"importance weights leave the standard deviation of {names[worst]} uncertain, {low:.2g} to {high:.2g} "
             "times as large"
         )
     return ""

@@ -18,7 +18,7 @@ from scipy.special import digamma, polygamma
 import lowvar
 from lowvar.vi.judgement import khat, khat_noise, log_weights, reliable
 from lowvar.vi.linear_response import Curvature, coordinates
-from lowvar.vi.weighted import GROUPS, doubt, shares, weighted
+from lowvar.vi.weighted import GROUPS, Weighted, doubt, shares, weighted
 
 
 def quiet(model, data=None, **settings) -> Any:
@@ -582,6 +582,25 @@ def test_errors_of_weighted_moments_are_as_large_as_their_scatter():
         errors = np.array([getattr(one, error)[0] for one in found]) * (1 if value == "off" else values)
         assert np.sqrt((errors**2).mean()) == pytest.approx(values.std(), rel=0.2)
     assert np.mean([one.ratio[0] for one in found]) == pytest.approx(1 / 1.2, abs=0.005)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "error", "told"),
+    [
+        (1.3, 0.02, True),
+        (0.77, 0.02, True),
+        (1.08, 0.005, False),
+        (1.0, 0.06, False),
+        (1.05, 0.08, True),
+        (1.3, 0.1, True),
+    ],
+)
+def test_deviations_that_may_be_off_are_doubted(ratio, error, told):
+    """Surely by more than 1.1 times, or by more than 1.15 within two standard errors."""
+    ratios, none = np.array([1.0, ratio]), np.zeros(2)
+    found = Weighted(0.5, True, 8192, ratios, none, ratios, np.array([0.001, error]), none, none + 0.001)
+    assert ("of b" in doubt(["a", "b"], found)) == told
+    assert "of a" not in doubt(["a", "b"], found)
 
 
 def eight_groups(g, y):
