@@ -213,7 +213,8 @@ def hares_control_functional(chains: int = 60, every: int = 3) -> Found:
     The posterior is sampled by Hamiltonian Monte Carlo, in place of NUTS, on a Runge-Kutta solution of the system with
     20 steps a year; every third state is kept, as its successive states are anti-correlated: plain averages then have
     errors as those of NUTS. The control functional is ``beta = 1' M^-1 y / 1' M^-1 1`` with ``M = k0 + 1e-3 I``. True
-    means are those of all draws after a regression on second-order Stein polynomials of degree three, whose means are zero.
+    means are those of all draws after a regression on second-order Stein polynomials of degree three, whose means are
+    zero.
     """
     settings = common.experiment("vvcv_lotka")
     m, options = settings["problems"]["hares_5"]["sizes"][0], settings["methods"]["paper_cf"]["options"]
