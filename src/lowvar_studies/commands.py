@@ -257,7 +257,8 @@ def _kept(args):
     wrong = 0
     for page in pages:
         if args.judge:
-            print(*page.judge(), sep="\n")
+            for path in page.judge():
+                print(path)
         if args.draw:
             print(f"{page.name}: {len(page.draw(args.draw)) // 3} figures drawn in {args.draw}")
         if args.check:

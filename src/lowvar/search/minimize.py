@@ -804,9 +804,10 @@ class SearchRun:
                     "minimum; give more budget, a larger population, or another start"
                 )
             elif np.isfinite(value + error) and not (tails or self.drift or self._fell):
+                wider = "population" if self.discrete else "sigma0 or population"
                 self.advice.append(
                     "f at the mean is not below its average at the start by more than noise explains: the search saw "
-                    "no differences of f above the noise; try a larger sigma0 or population, or averages of values"
+                    f"no differences of f above the noise; try a larger {wider}, or averages of values"
                 )
             message += f", f at the mean is {value:.4g} +- {error:.2g}" if np.isfinite(value) else ""
         self._measure()

@@ -558,6 +558,7 @@ class Curvature:
             raise UserError(self.no_optimum(f"the mean-field normal of {name} {how}"))
         return Coordinates(covariance, error, step[:k], step_se[:k])
 
+    @np.errstate(invalid="ignore")  # of functions that are not finite
     def pushed(self, values, found: Coordinates, joint: bool) -> Response:
         """Moments of functions under the normal distribution with the means of the guide and this covariance."""
         free, at = self.free, self.at(values)

@@ -57,6 +57,7 @@ def shares(weights: np.ndarray, k: float) -> np.ndarray:
     return raw / raw.sum()
 
 
+@np.errstate(invalid="ignore", divide="ignore")  # of constants, and of functions that are not finite
 def weighted(weights: np.ndarray, parts: Iterable[np.ndarray]) -> Weighted:
     """The moments of functions; not numbers where weights are none.
 
@@ -74,14 +75,13 @@ def weighted(weights: np.ndarray, parts: Iterable[np.ndarray]) -> Weighted:
     first, second, plain, square = np.stack([np.stack(one) for one in zip(*sums, strict=True)])
     total = share.sum(1)[:, None]
     mean, there = first.sum(0), plain.sum(0)
-    with np.errstate(invalid="ignore", divide="ignore"):  # of constants, and of functions that are not finite
-        var, own = (np.maximum(a - b**2, 0) for a, b in ((second.sum(0), mean), (square.sum(0), there)))
-        # the groups' shares in each moment, by its first derivatives; they sum to 0
-        of_sd = ((second - 2 * mean * first + mean**2 * total) / var - total) / 2
-        of_own = ((square - 2 * there * plain + there**2 / groups) / own - 1 / groups) / 2
-        of_off = (first - mean * total - plain + there / groups) / np.sqrt(own)
-        errors = [np.sqrt((one**2).sum(0) * groups / (groups - 1)) for one in (of_sd, of_sd - of_own, of_off)]
-        ratio, off = np.sqrt(var / own), (mean - there) / np.sqrt(own)
+    var, own = (np.maximum(a - b**2, 0) for a, b in ((second.sum(0), mean), (square.sum(0), there)))
+    # the groups' shares in each moment, by its first derivatives; they sum to 0
+    of_sd = ((second - 2 * mean * first + mean**2 * total) / var - total) / 2
+    of_own = ((square - 2 * there * plain + there**2 / groups) / own - 1 / groups) / 2
+    of_off = (first - mean * total - plain + there / groups) / np.sqrt(own)
+    errors = [np.sqrt((one**2).sum(0) * groups / (groups - 1)) for one in (of_sd, of_sd - of_own, of_off)]
+    ratio, off = np.sqrt(var / own), (mean - there) / np.sqrt(own)
     return Weighted(
         k, k < np.inf and reliable(k, flat), len(flat), np.sqrt(var), errors[0], ratio, errors[1], off, errors[2]
     )
@@ -96,8 +96,9 @@ def doubt(names: Sequence[str], found: Weighted) -> str:
     """
     if not found.good:
         return f"k-hat {found.khat:.2f} is above {khat_limit(found.draws):.2g}"
-    sure, log = _quantile(len(names)), np.abs(np.log(found.ratio))
-    of_sd = np.where((log > np.log(_TIMES)) & (log > sure * found.ratio_se), log, 0.0)
+    with np.errstate(divide="ignore"):  # of a function that varies only where the posterior is zero; it has no error
+        sure, log = _quantile(len(names)), np.abs(np.log(found.ratio))
+    of_sd = np.where((log > np.log(_TIMES)) & ~(log <= sure * found.ratio_se), log, 0.0)
     of_mean = np.abs(found.off)
     of_mean = np.where((of_mean > _OFF) & (of_mean > sure * found.off_se), of_mean, 0.0)
     unsure = np.nan_to_num(log + _ERRORS * found.ratio_se)

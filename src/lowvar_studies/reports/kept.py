@@ -187,9 +187,13 @@ class Page(Mapping):
             The files.
 
         Raises:
-            UserError: a claim reads a table that is not kept, or the page is missing or has other verdicts.
+            UserError: a claim reads a table that is not kept, or the page is missing, has other verdicts, or has none.
         """
         page, before, now = self.folder.parents[1] / f"{self.name}.md", self.verdicts, self.judged()
+        if not len(before):
+            if len(now):
+                raise UserError(f"{page}: it has no claims yet; keep it again")
+            return []
         text = page.read_text(encoding="utf-8") if page.is_file() else ""
         for make in (summary, claims_table):
             if make(before) not in text:

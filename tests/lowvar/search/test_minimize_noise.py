@@ -144,6 +144,13 @@ def test_noise_alone_is_told(noisy):
             assert not any("moved away" in note for note in result.notes)
 
 
+def test_a_discrete_search_is_not_sent_to_a_setting_that_it_refuses():
+    rng = np.random.default_rng(0)
+    result = quiet(lambda x: rng.normal(), None, dim=4, domain="binary", budget=600, noisy=True)
+    (note,) = [note for note in result.notes if "no differences" in note]
+    assert "sigma0" not in note
+
+
 @pytest.mark.parametrize("start", [0.0, 100.0])
 def test_a_search_that_found_differences_does_not_say_that_it_saw_none(start):
     for dim in (2, 10):

@@ -380,6 +380,11 @@ def test_values_that_are_not_finite_are_named(skewed):
     with pytest.warns(UserWarning, match=r"function: low\b"):
         found = skewed.mean_and_sd(lambda z: {"right": z["a"], "low": jnp.log(z["a"] - 100)})
     assert np.isfinite(found.loc["right"]).all()
+    with warnings.catch_warnings(record=True) as said:  # of infinite ones nothing else, as of sums of them in NumPy
+        warnings.simplefilter("always")
+        skewed.mean_and_sd(lambda z: {"high": jnp.where(z["a"] > z["a"] * 0, jnp.inf, 1.0)})
+    assert [one.category for one in said if "function: high" in str(one.message)] == [UserWarning]
+    assert not [one for one in said if issubclass(one.category, RuntimeWarning)]
     with pytest.raises(lowvar.UserError, match="importance"):
         skewed.sample(10, importance="no")
 
@@ -593,6 +598,8 @@ def test_errors_of_weighted_moments_are_as_large_as_their_scatter():
         (1.0, 0.06, False),
         (1.05, 0.08, True),
         (1.3, 0.1, True),
+        (0.0, np.nan, True),  # it varies only where the posterior is zero
+        (np.nan, np.nan, False),  # a constant
     ],
 )
 def test_deviations_that_may_be_off_are_doubted(ratio, error, told):

@@ -106,6 +106,14 @@ def test_claims_are_judged_as_they_are_stated_now(made, page, monkeypatch):
         page.judge()
 
 
+def test_a_page_without_claims_has_none_to_judge(page, monkeypatch):
+    page.verdicts.iloc[:0].to_csv(page.folder / "claims.csv", index=False)
+    with pytest.raises(UserError, match=r"two\.md.*claims"):
+        page.judge()
+    monkeypatch.setattr(Study, "claims", None)
+    assert page.judge() == []
+
+
 def test_claims_that_came_or_went_are_named(page):
     page.verdicts.assign(id=["closer", "gone"]).to_csv(page.folder / "claims.csv", index=False)
     assert [text.split("'")[1] for text in page.check()[:2]] == ["gone", "arrives"]
