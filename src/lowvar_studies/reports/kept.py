@@ -75,10 +75,15 @@ class Page(Mapping):
         """The page of a name in a folder of pages.
 
         Raises:
-            UserError: there is none, the folder has none, or its record is damaged.
+            UserError: there is none, it or the whole folder has no rows, or its record is damaged.
         """
         path = Path(folder) / ROWS / name / "about.json"
-        check_known("page", name, some_names(folder), where=f"{folder}")
+        known = some_names(folder)
+        if name not in known and (Path(folder) / f"{name}.md").is_file():
+            raise UserError(
+                f"page {name!r}: {folder}/{name}.md is kept without its rows; pages with rows: {', '.join(known)}"
+            )
+        check_known("page", name, known, where=f"{folder}")
         try:
             about = json.loads(path.read_text(encoding="utf-8"))
             lacking = [key for key in _ABOUT if key not in about]

@@ -269,6 +269,15 @@ def test_a_folder_without_pages_is_said_to_be_none_of_a_clone(tmp_path):
         Page.of(tmp_path, "two")
 
 
+def test_a_page_without_rows_is_not_called_unknown(page):
+    folder = page.folder.parents[1]
+    (folder / "older.md").write_text("# Kept before rows were\n")
+    with pytest.raises(UserError, match=r"older\.md"):
+        Page.of(folder, "older")
+    with pytest.raises(UserError, match="'odler'"):
+        Page.of(folder, "odler")
+
+
 def test_a_part_has_its_problems_methods_and_what_they_read():
     study = Study.load("workflow/experiments/quickstart_integrals.yaml", "smoke")
     within = next(name for name, spec in study.experiment.problems.items() if not spec.within)
