@@ -51,7 +51,7 @@ from lowvar.vi.settings import (
     starts,
 )
 from lowvar.vi.summary import summary as table_of
-from lowvar.vi.weighted import doubt, narrow, shares
+from lowvar.vi.weighted import doubt, guides, shares
 
 if TYPE_CHECKING:
     from lowvar.vi.guides.amortised import Amortised
@@ -414,15 +414,16 @@ class Fit:
         """A warning where moments by linear response, or those of the guide in a summary, are wrong.
 
         Not where a note of the fit has the same: that k-hat is too large, or the guide's standard deviations too small.
+        Such a note does not cover those that are too large.
         """
         beside = found.weighted
         of_khat, of_sd = (any(words in note for note in self.notes) for words in ("k-hat", "standard deviation"))
         why = doubt(names, beside) if beside is not None and (beside.good or not of_khat) else ""
         if why:
             warnings.warn(_doubtful(self.problem, why), UserWarning, stacklevel=3)
-        elif table is not None and beside is not None and beside.good and not (of_khat or of_sd):
+        elif table is not None and beside is not None and beside.good:
             sd, error = (table.loc[names, column].to_numpy() for column in ("sd", "mcse_sd"))
-            if why := narrow(names, sd, error, beside):
+            if why := guides(names, sd, error, beside, narrow=not (of_khat or of_sd)):
                 note = f"{self.problem.name}: by importance weights {why} the guide's in column sd: quote lr_sd"
                 warnings.warn(note, UserWarning, stacklevel=3)
 

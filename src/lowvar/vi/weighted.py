@@ -104,9 +104,8 @@ def doubt(names: Sequence[str], found: Weighted) -> str:
     unsure = np.nan_to_num(log + _ERRORS * found.ratio_se)
     if of_sd.max(initial=0.0) > 0:
         worst = int(of_sd.argmax())
-        return (
-            f"by importance weights the standard deviation of {names[worst]} is {found.ratio[worst]:.3g} times as large"
-        )
+        ratio = found.ratio[worst]
+        return f"by importance weights the standard deviation of {names[worst]} is {ratio:.3g} times the printed one"
     if of_mean.max(initial=0.0) > 0:
         worst = int(of_mean.argmax())
         return f"by importance weights the mean of {names[worst]} is {of_mean[worst]:.2g} standard deviations off"
@@ -115,24 +114,25 @@ def doubt(names: Sequence[str], found: Weighted) -> str:
         low, high = found.ratio[worst] * np.exp(_ERRORS * found.ratio_se[worst] * np.array([-1, 1]))
         return (
             f"importance weights leave the standard deviation of {names[worst]} uncertain, {low:.2g} to {high:.2g} "
-            "times as large"
+            "times the printed one"
         )
     return ""
 
 
-def narrow(names: Sequence[str], sd: np.ndarray, error: np.ndarray, found: Weighted) -> str:
-    """The entry whose printed standard deviation is surely off by a factor, in words; nothing if there is none.
+def guides(names: Sequence[str], sd: np.ndarray, error: np.ndarray, found: Weighted, *, narrow: bool) -> str:
+    """The entry whose standard deviation by the guide is surely off by a factor, in words; nothing if there is none.
 
     Args:
         names: of the functions.
         sd: printed standard deviations, of other draws, ``(K,)``.
         error: their standard errors, ``(K,)``.
         found: moments by reliable weights.
+        narrow: whether one that is too small counts, too.
     """
     with np.errstate(invalid="ignore", divide="ignore"):
         ratio = found.sd / sd
         log, sure = np.abs(np.log(ratio)), _quantile(len(names)) * np.hypot(found.sd_se, error / sd)
-    off = np.where((log > np.log(_UNSURE)) & (log > sure), log, 0.0)
+    off = np.where((log > np.log(_UNSURE)) & (log > sure) & (narrow | (ratio < 1)), log, 0.0)
     worst = int(off.argmax())
     return f"the standard deviation of {names[worst]} is {ratio[worst]:.3g} times" if off[worst] > 0 else ""
 

@@ -878,3 +878,23 @@ def test_a_guide_that_is_too_narrow_without_kinks(scale, affordable):
     else:  # which it cannot afford to ask
         with pytest.raises(lowvar.UserError, match=r"\bw\b.*optimum"):
             coordinates(curvature, 0.01, 128 * curvature.work)
+
+
+def test_a_note_on_narrow_widths_does_not_hide_one_that_is_too_wide():
+    """Cut points are sums of coordinates, whose correlations are negative: those of the guide are too wide there."""
+
+    def ordinal(x, y):
+        ordered = dist.transforms.OrderedTransform()
+        cuts = numpyro.sample("cuts", dist.TransformedDistribution(dist.Normal(0, 3).expand([4]).to_event(1), ordered))
+        slopes = numpyro.sample("slopes", dist.Normal(0, 2).expand([2]).to_event(1))
+        with numpyro.plate("rows", len(y)) as i:
+            numpyro.sample("y", dist.OrderedLogistic(x[i] @ slopes, cuts), obs=y[i])
+
+    rng = np.random.default_rng(4)
+    x = rng.normal(size=(120, 2))
+    y = np.digitize(x @ [1.0, -0.7] + rng.logistic(size=120), [-1.5, 0, 1.2, 2.5])
+    fit = quiet(ordinal, {"x": x, "y": y})
+    assert any("k-hat" in note or "standard deviation" in note for note in fit.notes)
+    with pytest.warns(UserWarning, match=r"cuts\[2\] is 0\.\d+ times"):
+        table = fit.summary()
+    assert (table["sd"] / table["lr_sd"])["cuts[2]"] > 1.2
