@@ -19,7 +19,7 @@ def claims_table(claims) -> str:
     table["interval"] = [interval(*one) if one[1] == one[1] else "" for one in ends]
     table["published"] = [f"{value:.4g}" if value == value else "" for value in table["published"]]
     table["ours"] = [f"{value:.4g}" if value == value else "" for value in table["ours"]]
-    causes = table["cause"].fillna("")
+    causes = table["cause"].astype(object).fillna("")
     table["verdict"] = [f"{one} ({why})" if why else one for one, why in zip(table["verdict"], causes, strict=True)]
     remarks = (table["note"], [would_decide(more) for more in table["more"]])
     table["note"] = ["; ".join(filter(None, both)) for both in zip(*remarks, strict=True)]
