@@ -824,8 +824,8 @@ def _of_optimizer(problem, settings, watch, engine) -> list[str]:
 def _doubtful(problem, why: str) -> str:
     """The note on moments by linear response that are wrong, or may be."""
     return (
-        f"{problem.name}: with the covariance of linear response, {why}. A normal may approximate this posterior "
-        "badly: take means and standard deviations from NUTS, to be sure"
+        f"{problem.name}: with the covariance of linear response, {why}: take means and standard deviations from NUTS, "
+        "to be sure. A normal may approximate this posterior badly"
     )
 
 
