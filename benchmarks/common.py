@@ -39,6 +39,18 @@ def one_core() -> None:
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 
 
+def clock() -> float:
+    """CPU seconds, which other jobs influence less; on a GPU, for which a process waits, wall-clock seconds."""
+    return time.process_time() if on_cpu() else time.perf_counter()
+
+
+def on_cpu() -> bool:
+    """Whether JAX computes on a CPU."""
+    import jax
+
+    return jax.default_backend() == "cpu"
+
+
 def sized(size: str, full, quick, smallest):
     """The value for one of the sizes ``full``, ``quick`` and ``smallest``."""
     return {"full": full, "quick": quick, "smallest": smallest}[size]

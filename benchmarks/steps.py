@@ -12,14 +12,13 @@ JAX Poisson regressions beside a loop by hand: a compiled program of epochs, wit
 import inspect
 import os
 import sys
-import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import common  # noqa: F401  first: it limits the libraries to one thread
 import numpy as np
-from common import Case, about, alternate, arguments, compared, finish, one_core, sized, write
+from common import Case, about, alternate, arguments, clock, compared, finish, on_cpu, one_core, sized, write
 
 import lowvar  # sets up JAX, so it must be imported first
 
@@ -109,8 +108,14 @@ def softmax(x, y, classes, batch_size=None):
         numpyro.sample("y", dist.Categorical(logits=x[i] @ z), obs=y[i])
 
 
-def built(task: str, size: str):
-    """The problem of a task, its arrays, settings and model, and whether the data are simulated."""
+def built(task: str, size: str, dtype: str | None = None):
+    """The problem of a task, its arrays, settings and model, and whether the data are simulated.
+
+    Args:
+        task: of ``JOINT`` or ``MLMC``.
+        size: of the benchmark.
+        dtype: default: the experiment's.
+    """
     import jax
 
     from lowvar.core.keys import named_key
@@ -119,7 +124,7 @@ def built(task: str, size: str):
     from lowvar_studies.models.split import split
 
     found = experiment_of(task)
-    spec, dtype = found.model(task), "float32" if task in MLMC else found.dtype(task)
+    spec, dtype = found.model(task), dtype or ("float32" if task in MLMC else found.dtype(task))
     jax.config.update("jax_enable_x64", dtype == "float64")
     path = DATA / f"{spec.dataset}-{spec.scaling}.npz"
     there = path.is_file() and size != "smallest"
@@ -171,9 +176,9 @@ def lasting(name: str, advance, state, steps: int, size: str) -> Case:
     case.state = case.call(case.state)  # which compiles
     while spent <= wanted:
         count[0] *= 2 if spent else 1
-        start = time.process_time()
+        start = clock()
         case.state = case.call(case.state)
-        spent = time.process_time() - start
+        spent = clock() - start
     case.steps = count[0] * steps
     return case
 
@@ -345,11 +350,10 @@ def compiled_loop(title: str, size: str) -> list[Case]:
     ]
 
 
-def timed(task: str, size: str) -> tuple[dict, list[Case], bool]:
+def timed(task: str, size: str, dtype: str | None = None) -> tuple[dict, list[Case], bool]:
     """The case of a task for the record, the cases that were timed, and whether its data are simulated."""
     import jax
 
-    clock = time.process_time if jax.default_backend() == "cpu" else time.perf_counter
     rounds, made = sized(size, 5, 3, 1), False
     if task in LOOPS:
         jax.config.update("jax_enable_x64", False)
@@ -360,7 +364,7 @@ def timed(task: str, size: str) -> tuple[dict, list[Case], bool]:
         unlike = {"naive": {"most": 1.2}, "joint_adaptive": {"most": 1.8}, NUMPYRO: {"least": POISSON[task][-1]}}
     else:
         torch = task.endswith("PyTorch")
-        at = logistic("torch" if torch else "jax", size) if task.startswith(LOGISTIC) else built(task, size)
+        at = logistic("torch" if torch else "jax", size) if task.startswith(LOGISTIC) else built(task, size, dtype)
         problem, arrays, settings, model, made = at
         methods = PARTICLES if task in MLMC else METHODS
         names = [name for name in methods if applies(name, task, problem)]
@@ -371,6 +375,9 @@ def timed(task: str, size: str) -> tuple[dict, list[Case], bool]:
         unlike = {name: {"most": bound} for name, bound in AIMS.get(task, {}).items()} | {"rqmc": {"most": 1.3}}
         unlike |= {NUMPYRO: {"least": 3.0 if task == "mnist" else 1.0}, PYRO: {"least": 10.0}}
         title = task if torch else f"{task}, JAX{', 100 particles' if task in MLMC else ''}"
+        title += f", {dtype}" if dtype else ""
+    if not on_cpu():
+        title += f", {jax.devices()[0].device_kind}"
     alternate(cases, rounds, clock)
     return compared(title, cases, against, unlike), cases, made
 
@@ -413,20 +420,19 @@ def main() -> None:
     parser = arguments(__doc__, "steps")
     parser.add_argument("--task", action="append", choices=TASKS, metavar="TASK", help=f"of {', '.join(TASKS)}")
     parser.add_argument("--times", type=Path, help="folder for files of times, by which claims are judged")
+    parser.add_argument("--dtype", choices=("float32", "float64"), help="of tasks; default: the experiment's")
     args = parser.parse_args()
-    import torch
-
-    torch.set_num_threads(1)
-    one_core()
+    if on_cpu():
+        one_core()
     rows = []
     for task in args.task or sized(
         args.size, TASKS, TASKS, (LOGISTIC, "mnist", "tennis", "blr", next(iter(LOOPS)), next(iter(POISSON)))
     ):
         load = os.getloadavg()[0]
-        row, cases, made = timed(task, args.size)
+        row, cases, made = timed(task, args.size, args.dtype)
         rows.append(row)
         print(f"{row['case']}: " + ", ".join(f"{case.name} {case.microseconds:.1f} µs" for case in cases), flush=True)
-        if args.times and task in (*JOINT, *MLMC):
+        if args.times and task in (*JOINT, *MLMC) and not args.dtype:
             if made:
                 print(f"{args.times / task}.json is not written: the data are simulated")
             else:
