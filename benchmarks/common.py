@@ -168,14 +168,17 @@ def compared(case: str, cases: list[Case], against: str, aims: dict | None = Non
 
 
 def finish(args: argparse.Namespace, name: str, cases: list[dict], **more) -> None:
-    """Prints the cases of a benchmark, writes ``--out``, and records the cases if asked to."""
-    now = about()
-    cases = [case | {"measured": {one: now[one] for one in ("date", "commit", "processor")}} for case in cases]
+    """Prints the cases of a benchmark, writes ``--out``, and records the cases if asked to (``gpu.json`` on a GPU)."""
+    import jax
+
+    now, device = about(), "" if on_cpu() else f", {jax.devices()[0].device_kind}"
+    measured = {one: now[one] for one in ("date", "commit", "processor")}
+    cases = [case | {"case": case["case"] + device, "measured": measured} for case in cases]
     if cases:
         print("\n" + table(COLUMNS, map(cells, cases)))
     write(args.out, {"measured": now, "cases": cases, **more})
     if args.record:
-        record(name, cases)
+        record(name if on_cpu() else "gpu", cases)
     print(f"\nwrote {args.out}")
 
 

@@ -1,4 +1,4 @@
-"""Fills the table of ``docs/performance.md`` from ``benchmarks/records``; measures nothing.
+"""Fills the tables of ``docs/performance.md`` and ``docs/gpu.md`` from ``benchmarks/records``; measures nothing.
 
 The speed benchmarks put their cases there: `python benchmarks/steps.py --record`, and so on.
 """
@@ -7,12 +7,17 @@ import json
 
 from common import COLUMNS, RECORDS, REPOSITORY, SPEED, arguments, cells, fill, met, table, write
 
-PAGE = REPOSITORY / "docs/performance.md"
+PAGE, GPU = REPOSITORY / "docs/performance.md", REPOSITORY / "docs/gpu.md"
+
+
+def kept(name: str) -> list[dict]:
+    """The cases of a record."""
+    return json.loads((RECORDS / f"{name}.json").read_text("utf-8"))
 
 
 def records() -> dict[str, list[dict]]:
-    """The cases of every record, by benchmark."""
-    return {name: json.loads((RECORDS / f"{name}.json").read_text("utf-8")) for name in SPEED}
+    """The cases of every record on a CPU, by benchmark."""
+    return {name: kept(name) for name in SPEED}
 
 
 def shown(found: dict[str, list[dict]]) -> str:
@@ -30,6 +35,7 @@ def main() -> None:
     print(text)
     if args.size == "full":
         fill(PAGE, "speed", text)
+        fill(GPU, "speed", table(COLUMNS, map(cells, kept("gpu"))))
     write(args.out, {name: len(cases) for name, cases in found.items()})
 
 

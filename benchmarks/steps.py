@@ -376,8 +376,6 @@ def timed(task: str, size: str, dtype: str | None = None) -> tuple[dict, list[Ca
         unlike |= {NUMPYRO: {"least": 3.0 if task == "mnist" else 1.0}, PYRO: {"least": 10.0}}
         title = task if torch else f"{task}, JAX{', 100 particles' if task in MLMC else ''}"
         title += f", {dtype}" if dtype else ""
-    if not on_cpu():
-        title += f", {jax.devices()[0].device_kind}"
     alternate(cases, rounds, clock)
     return compared(title, cases, against, unlike), cases, made
 
