@@ -242,6 +242,7 @@ def _claims(args):
 def _keep(args):
     from lowvar_studies.reports.keep import keep
 
+    configure(args, backend="jax", dtype="float64")  # an optimum is not found in single precision
     for path in keep(_study(args, args.results, args.data), args.out, draft=args.draft):
         print(path)
 
@@ -285,6 +286,7 @@ def _remake(args):
     from lowvar_studies.reports.kept import Page
     from lowvar_studies.reports.remake import remake
 
+    configure(args, backend="jax", dtype="float64")
     workers = whole("--workers", args.workers, 1)
     seed = None if args.seed is None else whole("--seed", args.seed, 0)
     made = remake(Page.of(args.folder, args.page), args.claim, args.figure, seed=seed, out=args.out,
