@@ -11,6 +11,7 @@ from lowvar.errors import UserError
 from lowvar.vi.batches import Noise, fixed, iid, reshuffled, sampler
 from lowvar.vi.run.settings import Method, Settings
 from lowvar_studies.estimators.smiso import smiso
+from lowvar_studies.jobs.study import Study
 from lowvar_studies.jobs.variational import engine
 from lowvar_studies.models.logistic_regression import problem as logistic_regression
 
@@ -148,3 +149,13 @@ def test_fixed_batches(rows, size):
         assert (index[~real] == np.broadcast_to(index[:, :1], index.shape)[~real]).all()
     assert all(sorted(map(tuple, index)) == sorted(map(tuple, epochs[0])) for index in epochs)
     assert len({tuple(index.ravel()) for index in epochs}) > 1
+
+
+@pytest.mark.parametrize("problem", ["mnist", "ppca", "tennis", "movielens"])
+def test_steps_of_sgd_in_the_experiment_are_the_converted_ones(repository, problem):
+    """Eq. 26: ``alpha |B| gamma / N``, for each ``gamma`` of SMISO, to three digits."""
+    experiment = Study.load(repository / "workflow/experiments/joint_sgd.yaml", "paper").experiment
+    sgd, smiso = (experiment.solver_on(problem, method) for method in ("naive", "smiso"))
+    rows = {"mnist": 60_000, "ppca": 60_000, "tennis": 169_405, "movielens": 100_000}[problem]
+    converted = [ALPHA * sgd.batch_size / rows * gamma for gamma in smiso.step_sizes]
+    np.testing.assert_allclose(sgd.step_sizes, converted, rtol=2e-3)

@@ -286,7 +286,7 @@ def test_shipped_claims_load_and_are_about_what_runs(repository):
                 assert any(C.makes(study, Missing(table, **wanted)) for table in tables), f"{path.name}: {claim.id}"
             number += 1
     assert number > 500
-    assert len(printed) == 6 + 4
+    assert len(printed) == 7 + 4  # ppca in two scalings
 
 
 def _printed(claim, test, experiment):
