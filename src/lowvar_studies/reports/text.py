@@ -35,7 +35,7 @@ def would_decide(more: float) -> str:
     """
     if more >= _MANY:
         return "the value is too near the bound to decide"
-    return f"{more:.2g} times as many repetitions would decide it" if more == more else ""
+    return f"{max(more, 1.1):.2g} times as many repetitions would decide it" if more == more else ""
 
 
 def interval(value, low, high):
