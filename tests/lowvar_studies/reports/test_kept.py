@@ -1,5 +1,6 @@
 """Kept pages: rows that judge and draw again, staleness, one commit, and one claim or figure from nothing."""
 
+import argparse
 import json
 import re
 import subprocess
@@ -331,3 +332,27 @@ def test_check_reads_the_rows_of_figures_and_the_page(made, page):
     path.write_bytes(path.read_bytes()[:-40])
     with pytest.raises(UserError, match=r"effort\.figure"):
         page.check()
+
+
+@pytest.mark.parametrize(("command", "module"), [("_keep", "keep"), ("_remake", "remake")])
+def test_tables_of_a_page_are_made_in_double_precision(command, module, made, monkeypatch):
+    """An optimum is not found in single precision, and then there are no gaps."""
+    import jax
+
+    from lowvar_studies import commands
+
+    seen, before = [], jax.config.jax_enable_x64
+
+    def called(*_, **__):
+        seen.append(jax.config.jax_enable_x64)
+        return argparse.Namespace(lines=[], agree=True) if module == "remake" else []
+
+    monkeypatch.setattr(f"lowvar_studies.reports.{module}.{module}", called)
+    args = argparse.Namespace(experiment=str(made / "two.yaml"), scale="quick", results=None, data="data", out=None, draft=True,
+                              page="two", claim=None, figure=None, seed=None, folder=made / "pages", workers=1)  # fmt: skip
+    try:
+        jax.config.update("jax_enable_x64", False)
+        getattr(commands, command)(args)
+    finally:
+        jax.config.update("jax_enable_x64", before)
+    assert seen == [True]

@@ -377,12 +377,13 @@ def _round(axis: Axis) -> list[float]:
     if axis.get_scale() in ("log", "symlog"):
         if low <= 0:
             low, zero = axis.get_transform().linthresh, [0.0]  # pyright: ignore
-        locators = [LogLocator(subs=subs, numticks=6) for subs in ((1.0,), (1, 3), (1, 2, 5))] + locators
+        if high > 4 * low:  # closer together, LogLocator takes as many as fit a linear axis, and their labels overlap
+            locators = [LogLocator(subs=subs, numticks=6) for subs in ((1.0,), (1, 3), (1, 2, 5))] + locators
     found: list[float] = []
     for locator in locators:
         places = (float(f"{place:.10g}") for place in locator.tick_values(low, high))
         found = zero + [place for place in places if low * (1 - 1e-9) <= place <= high * (1 + 1e-9)]
-        if _TICKS <= len(found) <= _MOST:  # within a decade, LogLocator may return as many as fit a linear axis
+        if _TICKS <= len(found) <= _MOST:
             break
     return found
 
