@@ -68,6 +68,7 @@ def arguments(text: str | None, name: str, sections: Iterable[str] = ()) -> argp
     parser.add_argument("--out", type=Path, default=Path(f"benchmarks/out/{name}.json"), help="JSON file")
     if name in SPEED:
         parser.add_argument("--record", action="store_true", help=f"put the cases into records/{name}.json")
+        parser.add_argument("--machine", metavar="TEXT", help='put them into records/gpu.json, as of "an H200", say')
     parser.set_defaults(size="full")
     return parser
 
@@ -168,17 +169,16 @@ def compared(case: str, cases: list[Case], against: str, aims: dict | None = Non
 
 
 def finish(args: argparse.Namespace, name: str, cases: list[dict], **more) -> None:
-    """Prints the cases of a benchmark, writes ``--out``, and records the cases if asked to (``gpu.json`` on a GPU)."""
-    import jax
-
-    now, device = about(), "" if on_cpu() else f", {jax.devices()[0].device_kind}"
+    """Prints the cases of a benchmark, writes ``--out``, and records the cases if asked to."""
+    now, machine = about(), getattr(args, "machine", None)
     measured = {one: now[one] for one in ("date", "commit", "processor")}
-    cases = [case | {"case": case["case"] + device, "measured": measured} for case in cases]
+    cases = [case | {"case": f"{case['case']}, {machine}" if machine else case["case"], "measured": measured}
+             for case in cases]  # fmt: skip
     if cases:
         print("\n" + table(COLUMNS, map(cells, cases)))
     write(args.out, {"measured": now, "cases": cases, **more})
     if args.record:
-        record(name if on_cpu() else "gpu", cases)
+        record("gpu" if machine else name, cases)
     print(f"\nwrote {args.out}")
 
 

@@ -10,14 +10,14 @@ from common import COLUMNS, RECORDS, REPOSITORY, SPEED, arguments, cells, fill, 
 PAGE, GPU = REPOSITORY / "docs/performance.md", REPOSITORY / "docs/gpu.md"
 
 
-def kept(name: str) -> list[dict]:
+def record_of(name: str) -> list[dict]:
     """The cases of a record."""
     return json.loads((RECORDS / f"{name}.json").read_text("utf-8"))
 
 
 def records() -> dict[str, list[dict]]:
     """The cases of every record on a CPU, by benchmark."""
-    return {name: kept(name) for name in SPEED}
+    return {name: record_of(name) for name in SPEED}
 
 
 def shown(found: dict[str, list[dict]]) -> str:
@@ -35,7 +35,7 @@ def main() -> None:
     print(text)
     if args.size == "full":
         fill(PAGE, "speed", text)
-        fill(GPU, "speed", table(COLUMNS, map(cells, kept("gpu"))))
+        fill(GPU, "speed", table(COLUMNS, map(cells, record_of("gpu"))))
     write(args.out, {name: len(cases) for name, cases in found.items()})
 
 

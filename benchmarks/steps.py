@@ -420,17 +420,20 @@ def main() -> None:
     parser.add_argument("--times", type=Path, help="folder for files of times, by which claims are judged")
     parser.add_argument("--dtype", choices=("float32", "float64"), help="of tasks; default: the experiment's")
     args = parser.parse_args()
+    tasks = args.task or sized(
+        args.size, TASKS, TASKS, (LOGISTIC, "mnist", "tennis", "blr", next(iter(LOOPS)), next(iter(POISSON)))
+    )
+    if args.dtype and (args.times or not set(tasks) <= {*JOINT, *MLMC}):
+        parser.error(f"--dtype is for the tasks {', '.join((*JOINT, *MLMC))}, without --times")
     if on_cpu():
         one_core()
     rows = []
-    for task in args.task or sized(
-        args.size, TASKS, TASKS, (LOGISTIC, "mnist", "tennis", "blr", next(iter(LOOPS)), next(iter(POISSON)))
-    ):
+    for task in tasks:
         load = os.getloadavg()[0]
         row, cases, made = timed(task, args.size, args.dtype)
         rows.append(row)
         print(f"{row['case']}: " + ", ".join(f"{case.name} {case.microseconds:.1f} µs" for case in cases), flush=True)
-        if args.times and task in (*JOINT, *MLMC) and not args.dtype:
+        if args.times and task in (*JOINT, *MLMC):
             if made:
                 print(f"{args.times / task}.json is not written: the data are simulated")
             else:

@@ -167,7 +167,7 @@ def test_the_table_of_performance_is_that_of_the_records():
     assert shown.count("**missed**") == aims - met
     assert shown.count(": met)") == met > aims / 2
     assert {path.stem for path in common.RECORDS.glob("*.json")} == {*common.SPEED, "gpu"}
-    on_gpu = performance.kept("gpu")
+    on_gpu = performance.record_of("gpu")
     assert common.filled(performance.GPU, "speed") == common.table(common.COLUMNS, map(common.cells, on_gpu))
     for name, cases in [*performance.records().items(), ("gpu", on_gpu)]:
         assert len({case["case"] for case in cases}) == len(cases) > 0, name
