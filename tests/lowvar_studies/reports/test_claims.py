@@ -266,6 +266,7 @@ def test_shipped_claims_load_and_are_about_what_runs(repository):
         experiment, every = study.experiment, [one.name for one in study.family.tables if one.when(study.experiment)]
         for claim in loaded:
             test = dict(claim.test) | dict(claim.test).get("at", {})
+            assert not (claim.cause and claim.source.startswith("ours")), claim.id  # only a paper's claim has a reason
             assert test.get("problem", next(iter(experiment.problems))) in experiment.problems, claim.id
             if experiment.family == "variational":
                 printed |= _printed(claim, test, experiment)
