@@ -257,17 +257,13 @@ def _kept(args):
     pages = [kept.Page.of(args.folder, name) for name in args.pages or kept.some_names(args.folder)]
     wrong = 0
     for page in pages:
-        if args.judge:
-            for path in page.judge():
-                print(path)
-        if args.draw:
-            print(f"{page.name}: {len(page.draw(args.draw)) // 3} figures drawn in {args.draw}")
-        if args.check:
-            found = page.check()
-            wrong += bool(found)
-            same = "not all the same" if found else "the same"
-            print(f"{page.name}: {len(page.verdicts)} verdicts and intervals computed again: {same}")
-            print(*(f"  {text}" for text in found), sep="\n", end="\n" if found else "")
+        try:
+            wrong += _of_kept(page, args)
+        except UserError as error:
+            if len(pages) == 1:
+                raise
+            print(f"{page.name}: {error}")
+            wrong += 1
     every = {name: kept.Page.of(args.folder, name) for name in (kept.names(args.folder) if args.fill else ())}
     for path in map(Path, args.fill):
         if not path.is_file():
@@ -280,6 +276,21 @@ def _kept(args):
         print(kept.listed(pages))
     if wrong:
         sys.exit(1)
+
+
+def _of_kept(page, args) -> bool:
+    """Judges, draws and checks a page, as the options say; returns whether a check found something."""
+    if args.judge:
+        for path in page.judge():
+            print(path)
+    if args.draw:
+        print(f"{page.name}: {len(page.draw(args.draw)) // 3} figures drawn in {args.draw}")
+    found = page.check() if args.check else []
+    if args.check:
+        same = "not all the same" if found else "the same"
+        print(f"{page.name}: {len(page.verdicts)} verdicts and intervals computed again: {same}")
+        print(*(f"  {text}" for text in found), sep="\n", end="\n" if found else "")
+    return bool(found)
 
 
 def _remake(args):

@@ -284,11 +284,12 @@ def _verdict(test, effect):
     """Whether all bounds hold for an effect, and whether one fails."""
     low, high = effect.bounds or (effect.low, effect.high)
     holds, fails = effect.reach is None or _reachable(test, effect.reach), False
-    for sign, limit, slack, strict in test.limits():
+    for sign, bound, slack, strict in test.limits():
+        limit = bound + slack
         bottom, top = (low, high) if sign > 0 else (-high, -low)
         excluded = bottom > limit or (bottom == limit and strict and effect.bounds is not None)
         top = sign * effect.value if effect.counted else top
-        met = top < limit + slack or (top == limit + slack and not strict)
+        met = top < limit or (top == limit and not strict)
         if test.detectable is not None:
             met |= not excluded and max(effect.value - low, high - effect.value) < test.detectable
         holds, fails = holds and met, fails or excluded
@@ -302,7 +303,7 @@ def more(test: Test, effect: Effect) -> float:
     scale. Infinite for a value at a bound, NaN without an interval.
     """
     value, ends = effect.value, (effect.low, effect.high)
-    bounds = [sign * limit for sign, limit, _, _ in test.limits()]
+    bounds = [sign * (limit + slack) for sign, limit, slack, _ in test.limits()]
     if not np.isfinite([value, *ends]).all():
         return math.nan
     if min(value, *ends, *bounds) > 0:
@@ -315,7 +316,7 @@ def more(test: Test, effect: Effect) -> float:
 
 def _reachable(test, reach):
     """Whether the worst result of as many repetitions fails."""
-    return any(sign * reach[0 if sign > 0 else 1] > limit for sign, limit, _, _ in test.limits())
+    return any(sign * reach[0 if sign > 0 else 1] > limit + slack for sign, limit, slack, _ in test.limits())
 
 
 def _agreement(test, effect):
