@@ -385,7 +385,9 @@ def _round(axis: Axis) -> list[float]:
         found = zero + [place for place in places if low * (1 - 1e-9) <= place <= high * (1 + 1e-9)]
         if _TICKS <= len(found) <= _MOST:
             break
-    return found
+    decades = [place for place in found if place > 0 and f"{place:.9e}".startswith("1.000000000")]
+    long = any("times" in word(place) for place in found)
+    return decades if long and len(decades) > 1 else found
 
 
 def word(value: float) -> str:
