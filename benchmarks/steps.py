@@ -350,11 +350,11 @@ def compiled_loop(title: str, size: str) -> list[Case]:
     ]
 
 
-def timed(task: str, size: str, dtype: str | None = None) -> tuple[dict, list[Case], bool]:
+def timed(task: str, size: str, dtype: str | None = None, rounds: int | None = None) -> tuple[dict, list[Case], bool]:
     """The case of a task for the record, the cases that were timed, and whether its data are simulated."""
     import jax
 
-    rounds, made = sized(size, 5, 3, 1), False
+    rounds, made = rounds or sized(size, 5, 3, 1), False
     if task in LOOPS:
         jax.config.update("jax_enable_x64", False)
         cases, against, unlike = loop(task, size), HAND, {name: {"most": 1.0} for name in ("naive", "joint_adaptive")}
@@ -418,6 +418,7 @@ def main() -> None:
     parser = arguments(__doc__, "steps")
     parser.add_argument("--task", action="append", choices=TASKS, metavar="TASK", help=f"of {', '.join(TASKS)}")
     parser.add_argument("--times", type=Path, help="folder for files of times, by which claims are judged")
+    parser.add_argument("--rounds", type=int, help="default: 5; more, where a claim about time is undecided")
     parser.add_argument("--dtype", choices=("float32", "float64"), help="of tasks; default: the experiment's")
     args = parser.parse_args()
     tasks = args.task or sized(
@@ -430,7 +431,7 @@ def main() -> None:
     rows = []
     for task in tasks:
         load = os.getloadavg()[0]
-        row, cases, made = timed(task, args.size, args.dtype)
+        row, cases, made = timed(task, args.size, args.dtype, args.rounds)
         rows.append(row)
         print(f"{row['case']}: " + ", ".join(f"{case.name} {case.microseconds:.1f} µs" for case in cases), flush=True)
         if args.times and task in (*JOINT, *MLMC):

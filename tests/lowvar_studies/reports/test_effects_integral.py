@@ -119,10 +119,27 @@ def test_a_gain_beside_another(judge):
         covered += row["low"] <= 2 / 3 <= row["high"]
         assert 0.5 < row["high"] / row["low"] / np.exp(2 * 1.96 * np.sqrt(4 * (np.pi / 2 - 1) / 80)) < 2
     assert covered >= 17
+    same = judge("gain_ratio", of_two_problems((a / 2, b), (0.75 * a, b)), **gain, paired=True)
+    assert same["low"] == pytest.approx(same["high"]) == pytest.approx(2 / 3)
     hidden = judge("gain_ratio", of_two_problems((NOISE / 2, NOISE), (0.75 * NOISE, NOISE), 1.0), **gain)
     assert hidden["verdict"] == "undecided"
     lost = judge("gain_ratio", of_two_problems(([np.nan, *NOISE[1:]], NOISE), (NOISE, NOISE)), **gain)
     assert lost["verdict"] != "holds"
+
+
+def test_a_gain_beside_another_on_the_same_draws(judge):
+    """The interval over pairs covers, and is the narrower one where each method errs alike on both problems."""
+    rng, gain = np.random.default_rng(1), {**AT, "other": "n", "beside": "q", "below": 1}
+    covered = narrower = 0
+    for _ in range(100):
+        mine, rivals, *own = rng.standard_normal((6, 60))
+        a, b, c, d = (shared + 0.5 * one for shared, one in zip((mine, rivals) * 2, own, strict=True))
+        tables = of_two_problems((a / 2, b), (0.75 * c, d))
+        row, apart = (judge("gain_ratio", tables, **gain, paired=paired) for paired in (True, False))
+        covered += row["low"] <= 2 / 3 <= row["high"]
+        narrower += row["high"] / row["low"] < apart["high"] / apart["low"]
+    assert 89 <= covered < 100  # 95 % with a standard error of 2.2
+    assert narrower >= 99
 
 
 @pytest.mark.parametrize(

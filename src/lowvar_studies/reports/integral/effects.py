@@ -13,7 +13,7 @@ import numpy as np
 import pydantic
 
 from lowvar.core.intervals import FEWEST, LEVEL, share_interval
-from lowvar_studies.reports.effect import Declared, Effect, Effects, about, compare, rows
+from lowvar_studies.reports.effect import Declared, Effect, Effects, about, centre, compare, rows
 from lowvar_studies.reports.integral.errors import sum_of_errors
 
 EFFECTS = Declared()
@@ -54,15 +54,23 @@ def error_ratio(tables, problem: str, method: str, sizes: Sizes, others: tuple[s
 
 
 @EFFECTS.effect
-def gain_ratio(tables, problem: str, method: str, other: str, sizes: Sizes, beside: str, task: str | None = None,
-               backend: str = "torch"):  # fmt: skip
+def gain_ratio(tables, problem: str, method: str, other: str, sizes: Sizes, beside: str, paired: bool = False,
+               task: str | None = None, backend: str = "torch"):  # fmt: skip
     """The mean absolute error divided by that of ``other``, divided by the same ratio on the problem ``beside``.
 
-    Below 1, the method gains more on ``problem``. The draws of two problems are independent: the interval has, on
+    Below 1, the method gains more on ``problem``. If the draws of two problems are independent, the interval has, on
     either side, the distances of both ratios from their own limits, in logarithms, added in quadrature (Zou and Donner,
-    2008). It has none if an error there is at most twice ``truth_error``.
+    2008). If they are the same, as of one problem within another, they are ``paired``: it is then the t interval of the
+    logarithm to first order, over repetitions. It has none if an error there is at most twice ``truth_error``.
     """
     here, there = (_log_gain(tables, name, method, other, sizes, task, backend) for name in (problem, beside))
+    if paired and np.isfinite([*here, *there]).all():
+        errors = [_of_repetitions(tables, name, one, sizes, task, backend)
+                  for name in (problem, beside) for one in (method, other)]  # fmt: skip
+        a, b, c, d = (one / one.mean() for one in errors)  # deviations of the four means, repetition by repetition
+        _, low, high = centre(here[0] - there[0] + a - b - c + d)
+        ends = (math.exp(end) for end in (here[0] - there[0], low, high))
+        return Effect.from_interval(ends, note=f"{problem} and {beside}, sizes {sizes}, the same draws")
     value, below, above = here[0] - there[0], here[0] - here[1], here[2] - here[0]
     low, high = value - math.hypot(below, there[2] - there[0]), value + math.hypot(above, there[0] - there[1])
     ends = (math.exp(end) for end in (value, low, high))
