@@ -302,6 +302,21 @@ def test_the_worst_rival_decides_and_one_without_a_value_is_the_worst(judge):
         assert (np.isnan(row["ours"]), "of mc" in row["note"]) == (True, True)
 
 
+def test_a_difference_at_a_step_size_needs_no_measured_gradients(judge):
+    ran = [trace("mlmc", step=step, elbo=[-9.0, -5.0, [-4.0, -3.0 - step, -2.0]]) for step in (0.1, 0.3)]
+    ran += [trace("mc", step=step, elbo=[-9.0, -8.0, [-7.0, -6.5, -5.0]]) for step in (0.1, 0.3)]
+    for more in ({"step_size": 0.3}, {"step_size": 0.1}, {}, {"step_size": 0.3, "by": "evaluations"}):
+        test = {**MLMC, "others": ["mc"], "above": 0, **more}
+        with_, without = (judge("difference", tables, **test) for tables in (measured(*ran), gathered(*ran)))
+        same = ["verdict", "ours", "low", "high", "note"]
+        assert list(with_[same]) == list(without[same]), more
+    with pytest.raises(UserError, match="was not measured"):
+        judge("difference", gathered(*ran), **MLMC, others=["mc"], above=0, of="test_log_likelihood")
+    gone = gathered(trace("mlmc", step=0.3, lost=True), *ran[2:])
+    row = judge("difference", gone, **MLMC, others=["mc"], above=0, step_size=0.3)
+    assert (row["verdict"], row["ours"]) == ("fails", -INF)
+
+
 def test_diverged_methods(judge):
     gone, there = gradients("mlmc", lost=True, test_log_likelihood=-1.0), gradients("mc", test_log_likelihood=-1.0)
     where = "a repetition of mlmc diverged at"

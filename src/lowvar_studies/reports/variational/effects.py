@@ -443,13 +443,23 @@ def _line(tables, problem, method, backend, step_size=None, along="best"):
         ends = rows(tables, "ends", **wanted)
         finite = np.isfinite(ends.loc[ends["best"], "elbo"]).any()
         return _path(tables, problem, method, backend) if finite else None
-    ran = rows(tables, "measured", **wanted)
+    ran = _repetitions(tables, **wanted)
     if step_size is None:
         ran = ran[ran["best"]]
         return ran if len(ran) else None
-    ran = rows(tables, "measured", **wanted, step_size=step_size)
+    ran = _repetitions(tables, **wanted, step_size=step_size)
     lost = (ran["epoch"] == ran["epoch"].max()) & (ran["status"] != "ok")
     return None if lost.any() else ran
+
+
+def _repetitions(tables, **wanted):
+    """Rows of every repetition: at all evaluated epochs if these are in ``measured``, else at the end alone."""
+    if "measured" in tables:
+        return rows(tables, "measured", **wanted)
+    ran, done = (rows(tables, name, **wanted) for name in ("ends", "convergence"))
+    line = ["problem", "method", "backend", "step_size", "epoch"]
+    done = done[[*line, "iteration", "gradients", "hvps"]]
+    return ran.merge(done, on=line, how="left", validate="many_to_one").assign(test_log_likelihood=np.nan)
 
 
 def _path(tables, problem, method, backend):
