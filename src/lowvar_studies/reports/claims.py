@@ -262,14 +262,16 @@ def _among(value: Any, values: list[Any]) -> bool:
 
 def _judged(claim, effects):
     test, agreed = claim.test, ""
+    worst = max(effects.each, key=test.badness)
     if test.published_se is not None:
-        worst = max(effects.each, key=test.badness)
         holds, fails, agreed = _agreement(test, worst)
     else:
         verdicts = [_verdict(test, effect) for effect in effects.each]
         holds, fails = all(one for one, _ in verdicts), any(one for _, one in verdicts)
-        decide = [one for one, (met, lost) in zip(effects.each, verdicts, strict=True) if lost == fails and met == holds]
-        worst = max(decide, key=test.badness)
+        decisive = [one for one, found in zip(effects.each, verdicts, strict=True)
+                    if found == (holds, fails) and not math.isnan(one.value)]  # fmt: skip
+        if decisive and not math.isnan(worst.value):
+            worst = max(decisive, key=test.badness)
     notes = (claim.note, *effects.before, agreed, worst.note, *effects.after)
     return {
         "published": test.shown,

@@ -302,6 +302,19 @@ def test_the_worst_rival_decides_and_one_without_a_value_is_the_worst(judge):
         assert (np.isnan(row["ours"]), "of mc" in row["note"]) == (True, True)
 
 
+def test_the_rival_that_decides_is_shown(judge):
+    """mlmc is ahead of mc by 5 or so, which is not sure, and of rqmc by 3, which is: the first leaves it undecided."""
+    rivals = [
+        trace("mc", elbo=[-9.0, -9.0, [-25.0, -1.0, -1.0]]),
+        trace("rqmc", elbo=[-9.0, -9.0, [-7.0, -6.99, -7.01]]),
+    ]
+    row = difference(judge, trace("mlmc", elbo=[-9.0, -9.0, -4.0]), *rivals, others=["mc", "rqmc"])
+    assert (row["verdict"], row["ours"], "ahead of mc" in row["note"]) == ("undecided", pytest.approx(5.0), True)
+    behind = trace("mc", elbo=[-9.0, -9.0, [-3.0, -3.01, -2.99]])
+    row = difference(judge, trace("mlmc", elbo=[-9.0, -9.0, -4.0]), behind, rivals[1], others=["mc", "rqmc"])
+    assert (row["verdict"], row["ours"]) == ("fails", pytest.approx(-1.0))
+
+
 def test_a_difference_at_a_step_size_needs_no_measured_gradients(judge):
     ran = [trace("mlmc", step=step, elbo=[-9.0, -5.0, [-4.0, -3.0 - step, -2.0]]) for step in (0.1, 0.3)]
     ran += [trace("mc", step=step, elbo=[-9.0, -8.0, [-7.0, -6.5, -5.0]]) for step in (0.1, 0.3)]
