@@ -424,6 +424,8 @@ def main() -> None:
     tasks = args.task or sized(
         args.size, TASKS, TASKS, (LOGISTIC, "mnist", "tennis", "blr", next(iter(LOOPS)), next(iter(POISSON)))
     )
+    if args.rounds is not None and args.rounds < 1:
+        parser.error(f"--rounds {args.rounds}: it must be 1 or more")
     if args.dtype and (args.times or not set(tasks) <= {*JOINT, *MLMC}):
         parser.error(f"--dtype is for the tasks {', '.join((*JOINT, *MLMC))}, without --times")
     if on_cpu():

@@ -121,6 +121,8 @@ def test_a_gain_beside_another(judge):
     assert covered >= 17
     same = judge("gain_ratio", of_two_problems((a / 2, b), (0.75 * a, b)), **gain, paired=True)
     assert same["low"] == pytest.approx(same["high"]) == pytest.approx(2 / 3)
+    with pytest.raises(UserError, match="paired"):
+        judge("gain_ratio", of_two_problems((a / 2, b), (c[:40], d[:40])), **gain, paired=True)
     hidden = judge("gain_ratio", of_two_problems((NOISE / 2, NOISE), (0.75 * NOISE, NOISE), 1.0), **gain)
     assert hidden["verdict"] == "undecided"
     lost = judge("gain_ratio", of_two_problems(([np.nan, *NOISE[1:]], NOISE), (NOISE, NOISE)), **gain)

@@ -318,13 +318,17 @@ def test_the_rival_that_decides_is_shown(judge):
 def test_a_difference_at_a_step_size_needs_no_measured_gradients(judge):
     ran = [trace("mlmc", step=step, elbo=[-9.0, -5.0, [-4.0, -3.0 - step, -2.0]]) for step in (0.1, 0.3)]
     ran += [trace("mc", step=step, elbo=[-9.0, -8.0, [-7.0, -6.5, -5.0]]) for step in (0.1, 0.3)]
-    for more in ({"step_size": 0.3}, {"step_size": 0.1}, {}, {"step_size": 0.3, "by": "evaluations"}):
+    for more in ({"step_size": 0.3}, {"step_size": 0.1}, {}):
         test = {**MLMC, "others": ["mc"], "above": 0, **more}
         with_, without = (judge("difference", tables, **test) for tables in (measured(*ran), gathered(*ran)))
         same = ["verdict", "ours", "low", "high", "note"]
         assert list(with_[same]) == list(without[same]), more
-    with pytest.raises(UserError, match="was not measured"):
-        judge("difference", gathered(*ran), **MLMC, others=["mc"], above=0, of="test_log_likelihood")
+    for more, words in (
+        ({"of": "test_log_likelihood"}, "was not measured"),
+        ({"by": "evaluations"}, "table 'measured'"),
+    ):
+        with pytest.raises(UserError, match=words):
+            judge("difference", gathered(*ran), **MLMC, others=["mc"], above=0, **more)
     gone = gathered(trace("mlmc", step=0.3, lost=True), *ran[2:])
     row = judge("difference", gone, **MLMC, others=["mc"], above=0, step_size=0.3)
     assert (row["verdict"], row["ours"]) == ("fails", -INF)

@@ -13,6 +13,7 @@ import numpy as np
 import pydantic
 
 from lowvar.core.intervals import FEWEST, LEVEL, share_interval
+from lowvar.errors import UserError
 from lowvar_studies.reports.effect import Declared, Effect, Effects, about, centre, compare, rows
 from lowvar_studies.reports.integral.errors import sum_of_errors
 
@@ -67,6 +68,8 @@ def gain_ratio(tables, problem: str, method: str, other: str, sizes: Sizes, besi
     if paired and np.isfinite([*here, *there]).all():
         errors = [_of_repetitions(tables, name, one, sizes, task, backend)
                   for name in (problem, beside) for one in (method, other)]  # fmt: skip
+        if any(not one.index.equals(errors[0].index) for one in errors):
+            raise UserError(f"paired: {problem} and {beside} have other repetitions")
         a, b, c, d = (one / one.mean() for one in errors)  # deviations of the four means, repetition by repetition
         _, low, high = centre(here[0] - there[0] + a - b - c + d)
         ends = (math.exp(end) for end in (here[0] - there[0], low, high))

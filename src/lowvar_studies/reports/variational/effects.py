@@ -351,6 +351,8 @@ def difference(tables, problem: str, method: str, others: Rivals,
     """
     if interval == "rank" and others_on is not None:
         raise UserError("difference: interval: rank needs pairs, and others_on leaves none: use t")
+    if by == "evaluations" and along == "best":
+        table(tables, "measured")  # ends alone have no equal numbers of evaluations
     mine = _line(tables, problem, method, backend, step_size, along)
     if mine is None:
         return Effect.certain(-np.inf, _diverged(method, step_size))
