@@ -4,6 +4,8 @@ import zipfile
 
 import numpy as np
 import pytest
+import scipy.optimize
+import scipy.special
 
 from lowvar.core.files import sha256
 from lowvar.errors import UserError
@@ -325,3 +327,26 @@ def test_members_that_are_no_arrays(tmp_path):
         archive.writestr("notes.txt", "hello")
     with pytest.raises(UserError, match=r"'notes\.txt'"):
         load(tmp_path / "mine.npz")
+
+
+@pytest.mark.mirror
+def test_printed_variance_of_tennis_cannot_be_had(mirror, tmp_path):
+    """V_n of the gradient for mu has two equal entries for each match: it is 2 N^2 / B times the mean of p^2.
+
+    p is the probability of the result that did not occur. No strengths, found by least squares, give the printed V_n.
+    """
+    fetch("tennis", tmp_path / "raw")
+    arrays = load(prepare("tennis", "none", raw=tmp_path / "raw", out=tmp_path / "a.npz")).arrays
+    winner, loser, players = arrays["winner"], arrays["loser"], int(arrays["players"])
+    N, B = len(winner), 100
+    assert (N, players) == (169_405, 5_524)
+
+    def variance(theta):
+        p = scipy.special.expit(theta[loser] - theta[winner])
+        slope = -2 * p**2 * (1 - p)
+        gradient = np.bincount(winner, slope, players) - np.bincount(loser, slope, players)
+        return 2 * N / B * p @ p, 2 * N / B * gradient
+
+    least = scipy.optimize.minimize(variance, np.zeros(players), jac=True, method="L-BFGS-B", options={"maxiter": 100})
+    assert least.fun == pytest.approx(1.12e8, rel=0.01)
+    assert least.fun > 1.1 * 9.59e7  # printed in Table 1 of the joint paper
