@@ -56,6 +56,13 @@ def sized(size: str, full, quick, smallest):
     return {"full": full, "quick": quick, "smallest": smallest}[size]
 
 
+def positive(text: str) -> int:
+    """A number of rounds of an option."""
+    if (rounds := int(text)) < 1:
+        raise argparse.ArgumentTypeError(f"{rounds}: it must be 1 or more")
+    return rounds
+
+
 def arguments(text: str | None, name: str, sections: Iterable[str] = ()) -> argparse.ArgumentParser:
     """A parser with the options of all benchmarks: sections, sizes, the JSON file, and whether to record."""
     parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)

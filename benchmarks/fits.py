@@ -18,7 +18,7 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import thirty
-from common import arguments, clock, finish, on_cpu, sized
+from common import arguments, clock, finish, on_cpu, positive, sized
 
 import lowvar
 
@@ -129,7 +129,7 @@ def main() -> None:
     parser = arguments(__doc__, "fits", (*AXES, "first"))
     parser.add_argument("--at", type=float, action="append", help="this number of rows or features (may be repeated)")
     parser.add_argument("--model", action="append", choices=thirty.CASES, help="of `first` (may be repeated)")
-    parser.add_argument("--rounds", type=int, help="default: 2, of `first` 3")
+    parser.add_argument("--rounds", type=positive, help="default: 2, of `first` 3")
     args = parser.parse_args()
     warnings.simplefilter("ignore")
     jax.config.update("jax_enable_compilation_cache", False)

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import common  # noqa: F401  first: it limits the libraries to one thread
 import numpy as np
-from common import Case, about, alternate, arguments, clock, compared, finish, on_cpu, one_core, sized, write
+from common import Case, about, alternate, arguments, clock, compared, finish, on_cpu, one_core, positive, sized, write
 
 import lowvar  # sets up JAX, so it must be imported first
 
@@ -418,14 +418,12 @@ def main() -> None:
     parser = arguments(__doc__, "steps")
     parser.add_argument("--task", action="append", choices=TASKS, metavar="TASK", help=f"of {', '.join(TASKS)}")
     parser.add_argument("--times", type=Path, help="folder for files of times, by which claims are judged")
-    parser.add_argument("--rounds", type=int, help="default: 5; more, where a claim about time is undecided")
+    parser.add_argument("--rounds", type=positive, help="default: 5; more, where a claim about time is undecided")
     parser.add_argument("--dtype", choices=("float32", "float64"), help="of tasks; default: the experiment's")
     args = parser.parse_args()
     tasks = args.task or sized(
         args.size, TASKS, TASKS, (LOGISTIC, "mnist", "tennis", "blr", next(iter(LOOPS)), next(iter(POISSON)))
     )
-    if args.rounds is not None and args.rounds < 1:
-        parser.error(f"--rounds {args.rounds}: it must be 1 or more")
     if args.dtype and (args.times or not set(tasks) <= {*JOINT, *MLMC}):
         parser.error(f"--dtype is for the tasks {', '.join((*JOINT, *MLMC))}, without --times")
     if on_cpu():
