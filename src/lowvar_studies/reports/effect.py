@@ -77,7 +77,7 @@ class Effects:
     """An effect for each rival, or for each moment of a run: a claim holds if it holds for all.
 
     Attributes:
-        each: not empty. The claim's row shows the effect that is worst for the claim.
+        each: not empty. The claim's row shows the worst for the claim, of those that decide its verdict.
         before: notes before the note of that effect.
         after: notes after it.
     """
