@@ -74,10 +74,12 @@ def scoreboard(pages: Mapping[str, Page]) -> str:
         for whose, some in (("the paper's", table[~own]), ("ours", table[own])):
             verdicts = Counter(some["verdict"])
             causes = Counter(some.loc[some["verdict"] == "fails", "cause"].fillna(""))
-            numbers = (verdicts["holds"], causes["paper"], causes["setting"], causes[""], verdicts["undecided"])
-            rows += [(title, whose, *numbers)] if sum(numbers) else []
+            reasons = (
+                ("", "", verdicts["fails"]) if whose == "ours" else (causes["paper"], causes["setting"], causes[""])
+            )
+            rows += [(title, whose, verdicts["holds"], *reasons, verdicts["undecided"])] if len(some) else []
     heads = ("paper", "claims", "held", "failed, for the paper's reason", "failed, for our setting",
-             "failed, cause unknown", "undecided")  # fmt: skip
+             "failed, cause unknown (ours: the answer is no)", "undecided")  # fmt: skip
     return markdown(pd.DataFrame(rows, columns=heads))
 
 
