@@ -13,7 +13,6 @@ from lowvar_studies.reports import kept
 from lowvar_studies.reports.gathered import Gathered
 from lowvar_studies.reports.text import claims_table, markdown, summary
 
-_SHOWN = 4  # figures on a page, of those that `lowvar kept --draw` draws
 _WIDEST = 1000  # pixels of one
 
 
@@ -46,8 +45,8 @@ def keep(study: Study, folder: str | Path, *, draft: bool = False) -> list[Path]
     about |= {"code": about["code"] | code.loaded(study.experiment.family)}
     rows = kept.write(study, folder, about)
     judged = [kind for kind in drawn if folder / kept.ROWS / name / f"{study.figures[kind].table}.parquet" in rows]
-    first = list(dict.fromkeys([study.headline.name, *judged, *drawn]))[:_SHOWN]  # what claims are about comes first
-    pictures = {kind: small(drawn[kind].read_bytes()) for kind in first}
+    order = dict.fromkeys([study.headline.name, *judged, *drawn])  # what claims are about comes first
+    pictures = {kind: small(drawn[kind].read_bytes()) for kind in order}
     elsewhere = "" if folder == Path(kept.PAGES) else f" --folder {folder}"
     parts = [
         f"# {study.experiment.title}",
@@ -60,7 +59,6 @@ def keep(study: Study, folder: str | Path, *, draft: bool = False) -> list[Path]
         *_tables(study),
         "## Figures",
         *(f"![{kind}]({name}-{kind}.png)" for kind in pictures),
-        *([f"`lowvar kept {name} --draw build/kept` draws all {len(drawn)}."] if len(drawn) > len(pictures) else []),
         *(["## Wall time", "Minutes of each job, including compilation.", markdown(_minutes(runs))] if runs else []),
     ]
     for path in set(folder.glob(f"{name}-*.png")) - {folder / f"{name}-{kind}.png" for kind in pictures}:
