@@ -2,7 +2,7 @@
 
 ``docs/reproduction/rows/PAGE`` has, for each page of ``keep``:
 
-    TABLE.parquet         each table that a claim reads
+    TABLE.parquet         each table that a claim, or the page's own table, reads
     KIND.figure.parquet   the rows that a figure shows, if its table is not there
     claims.csv            the verdicts
     about.json            experiment, scale, commit, jobs with their CPU seconds, and the code that they used
@@ -42,6 +42,8 @@ def write(study: Study, folder: Path, about: Mapping[str, Any]) -> list[Path]:
     """
     folder, gathered = folder / ROWS / study.name, Gathered(study, study.family.tables, made=False)
     verdicts = judging.judge(judging.load(study.claims) if study.claims else [], gathered, study)
+    if study.family.summary:
+        study.family.summary(gathered)  # reads its tables
     frames = {f"{name}.parquet": gathered[name] for name in gathered.used}
     for kind, figure in study.figures.items():
         if f"{figure.table}.parquet" not in frames:

@@ -11,7 +11,7 @@ from lowvar.errors import UserError
 from lowvar_studies.jobs.commands import nested
 from lowvar_studies.reports.integral import errors as A
 from lowvar_studies.reports.integral import estimates as E
-from lowvar_studies.reports.integral.family import metrics
+from lowvar_studies.reports.integral.family import metrics, summary
 from lowvar_studies.reports.integral.illustrations import predictive
 
 TRUTH = 3.0
@@ -123,6 +123,19 @@ def test_sums_over_tasks_leave_derived_quantities_out():
     missing = traces[(traces["task"] != "g") | (traces["repetition"] == 0)]
     row = A.sums(missing, known).iloc[0]
     assert (row["sum_mae"], row["failed"], row["repetitions"]) == (np.inf, 1, 2)
+
+
+def test_the_page_has_the_last_task_and_the_sum_where_tasks_are_of_a_kind():
+    traces = pd.concat([trace([4.0, 2.0], task="f"), trace([5.0, 3.0], task="g")])
+    known = truth("f", "g")
+
+    def shown(traces):
+        return summary({"errors": A.errors(traces, known), "sums": A.sums(traces, known)})[1].set_index("integral")["m"]
+
+    assert [text.split()[0] for text in shown(traces)] == ["1", "2"]
+    assert list(shown(traces).index) == ["p: g, m = 20", "p: sum of 2 tasks, m = 20"]
+    assert list(shown(traces.assign(derived=traces["task"] == "g")).index) == ["p: g, m = 20"]
+    assert list(shown(traces[traces["task"] == "f"]).index) == ["p: f, m = 20"]
 
 
 def test_order_of_rows_is_of_problems_tasks_methods_and_points():

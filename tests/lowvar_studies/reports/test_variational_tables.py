@@ -15,6 +15,7 @@ from lowvar_studies.reports.variational import diagnostics as D
 from lowvar_studies.reports.variational import selection
 from lowvar_studies.reports.variational import times as B
 from lowvar_studies.reports.variational import variances as V
+from lowvar_studies.reports.variational.family import summary
 
 EPOCHS = (0, 1, 3)
 
@@ -275,3 +276,9 @@ def test_sensitivity_and_selected_have_the_schedules():
     assert chosen.loc["mlmc", "published_r"] == 221
     assert chosen.loc["mc", "published_step_size"] == 0.39893
     assert chosen.loc["storm", [name for name in chosen if name.startswith("published_")]].isna().all()
+    tried = chosen.reset_index().assign(trials=[50.0, np.nan, np.nan])
+    shown = summary({"selected": tried})[1].set_index("method")
+    assert shown.loc["mlmc", "r"] == "10 (published 221)"
+    assert shown.loc["storm", ["step_size", "beta"]].tolist() == ["0.1", ""]
+    assert summary({"selected": tried.assign(trials=np.nan)}) is None
+    assert summary({}) is None

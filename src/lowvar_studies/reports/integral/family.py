@@ -49,8 +49,19 @@ def metrics(gathered):
 
 
 def summary(tables):
-    """Mean absolute errors of each problem's last task, with 95 % intervals: a row for each problem and sizes."""
-    rows = errors.last_task(tables["errors"])
+    """Mean absolute errors of each problem's last task, with 95 % intervals: a row for each problem and sizes.
+
+    Where that task is one of several, and not derived from the others, a row with the sum over all follows.
+    """
+    import pandas as pd
+
+    last, sums = errors.last_task(tables["errors"]), tables["sums"]
+    of = last.loc[~last["derived"], "problem"]
+    sums = sums[(sums["tasks"] > 1) & sums["problem"].isin(of)]
+    sums = sums.assign(task=[f"sum of {count} tasks" for count in sums["tasks"]])
+    sums = sums.rename(columns=lambda name: name.removeprefix("sum_"))
+    places = {name: place for place, name in enumerate(last["problem"].drop_duplicates())}
+    rows = pd.concat([last, sums]).sort_values("problem", kind="stable", key=lambda names: names.map(places))
     cells = [
         f"{value:.3g}" if low != low else f"{value:.3g} [{low:.3g}, {high:.3g}]"
         for value, low, high in zip(rows["mae"], rows["mae_low"], rows["mae_high"], strict=True)

@@ -60,6 +60,22 @@ def metrics(gathered):
             yield row.problem, "gradient_variance", row.method, float(f"{row.variance:.8g}")
 
 
+def summary(tables):
+    """The settings that trials found for each method, beside the published ones; None if there were no trials."""
+    rows = tables.get("selected")
+    if rows is None or not rows["trials"].notna().any():
+        return None
+    names = ("step_size", "beta", "r")
+    shown = rows[["problem", "method"]].copy()
+    for name in names:
+        pairs = zip(rows[name], rows[f"published_{name}"], strict=True)
+        shown[name] = [
+            "" if ours != ours else f"{ours:.3g}" if theirs != theirs else f"{ours:.3g} (published {theirs:.3g})"
+            for ours, theirs in pairs
+        ]
+    return "Settings found by trials", shown
+
+
 FAMILY = Family(
     name="variational",
     experiment=VariationalExperiment,
@@ -79,5 +95,6 @@ FAMILY = Family(
     metrics=metrics,
     tune=tune,
     decomposition=decomposition,
+    summary=summary,
     headlines=("shares", "sizes", "sensitivity", "variance", "convergence"),
 )
