@@ -80,7 +80,9 @@ def scoreboard(pages: Mapping[str, Page]) -> str:
             rows += [(title, whose, verdicts["holds"], *reasons, verdicts["undecided"])] if len(some) else []
     heads = ("paper", "claims", "held", "failed, for the paper's reason", "failed, for our setting",
              "failed, cause unknown (ours: the answer is no)", "undecided")  # fmt: skip
-    return markdown(pd.DataFrame(rows, columns=heads))
+    stale = [name for name, page in pages.items() if page.changed]
+    said = [f"Of these, claims of pages that are stale: {', '.join(stale)}."] if stale else []
+    return "\n\n".join([markdown(pd.DataFrame(rows, columns=heads)), *said])
 
 
 def provenance(pages: Mapping[str, Page]) -> str:

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 import yaml
 
+from lowvar.cli import main
 from lowvar.core import artifact
 from lowvar.errors import UserError
 from lowvar_studies.jobs import code
@@ -120,6 +121,19 @@ def test_claims_that_came_or_went_are_named(page):
     assert [text.split("'")[1] for text in page.check()[:2]] == ["gone", "arrives"]
 
 
+def test_the_command_ends_with_a_failure_where_it_checked_nothing_or_found_a_difference(page, tmp_path, capsys):
+    folder = page.folder.parents[1]
+    check = ["kept", "--check", "--folder"]
+    assert main([*check, str(folder)]) == 0
+    assert "two: 2 verdicts" in capsys.readouterr().out
+    assert main([*check, str(tmp_path / "nothing")]) == 2
+    assert "nothing" in capsys.readouterr().err
+    page.verdicts.assign(verdict="undecided").to_csv(page.folder / "claims.csv", index=False)
+    with pytest.raises(SystemExit) as ended:
+        main([*check, str(folder)])
+    assert ended.value.code == 1
+
+
 def test_damaged_rows_are_refused(page):
     path = next(page.folder.glob("*.parquet"))
     content = bytearray(path.read_bytes())
@@ -141,6 +155,8 @@ def test_a_page_is_stale_when_code_that_it_used_changes(page):
     again = Page(page.folder, about)
     assert again.changed == ["lowvar.search.solvers.fast_ingo", "lowvar.search.solvers.gone"]
     assert "stale" in listed([again]).splitlines()[1]
+    assert "stale: ingo_two." in scoreboard({"ingo_two": again})
+    assert "stale" not in scoreboard({"ingo_two": page})
 
 
 def test_numbers_and_tables_of_other_pages_are_filled_in(page):
