@@ -233,6 +233,15 @@ def test_the_rows_in_git_give_the_verdicts_of_a_kept_page(name, monkeypatch):
     assert not len(page.verdicts) or claims_table(page.verdicts) in text
 
 
+@pytest.mark.parametrize("name", ["joint_table1", "vvcv_coverage", "ingo_rates"])  # one of each family
+def test_the_rows_in_git_draw_the_figures_of_a_kept_page(name, monkeypatch, tmp_path):
+    monkeypatch.chdir(REPOSITORY)
+    page = kept.Page.of("docs/reproduction", name)
+    drawn = {path.stem for path in page.draw(tmp_path) if path.suffix == ".png"}
+    text = (REPOSITORY / f"docs/reproduction/{name}.md").read_text()
+    assert drawn == {path.removesuffix(".png") for path in re.findall(r"!\[\w+\]\(([^)]+)\)", text)}
+
+
 def test_numbers_in_pages_are_those_of_kept_pages(monkeypatch):
     monkeypatch.chdir(REPOSITORY)
     pages = {name: kept.Page.of("docs/reproduction", name) for name in kept.names("docs/reproduction")}
