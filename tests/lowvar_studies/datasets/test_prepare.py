@@ -330,10 +330,11 @@ def test_members_that_are_no_arrays(tmp_path):
 
 
 @pytest.mark.mirror
-def test_printed_variance_of_tennis_cannot_be_had(mirror, tmp_path):
+def test_printed_variance_of_tennis_is_below_that_of_all_strengths_found(mirror, tmp_path):
     """V_n of the gradient for mu has two equal entries for each match: it is 2 N^2 / B times the mean of p^2.
 
-    p is the probability of the result that did not occur. No strengths, found by least squares, give the printed V_n.
+    p is the probability of the result that did not occur. Least squares over the strengths, which is not convex, ends far
+    above the printed V_n.
     """
     fetch("tennis", tmp_path / "raw")
     arrays = load(prepare("tennis", "none", raw=tmp_path / "raw", out=tmp_path / "a.npz")).arrays
