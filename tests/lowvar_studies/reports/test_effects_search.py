@@ -74,6 +74,33 @@ def test_the_ratio_to_one_that_never_arrives_is_a_bound(judge):
         assert row["verdict"] == verdict
 
 
+@pytest.mark.parametrize(
+    ("second", "ours", "verdict"),
+    [
+        (1.0, 1.0, "holds"),
+        (2.0, 2.0, "fails"),
+        (0.5, 0.5, "fails"),
+        (INF, INF, "fails"),
+        ([1, 1.5], 1.5**0.5, "undecided"),
+    ],
+)
+def test_linearity(judge, second, ours, verdict):
+    starts, first = np.full(6, 300.0), np.array([80.0, 90, 100, 110, 120, 130])
+    ends_at = starts + first * (1 + np.resize(second, 6))
+    tables = joined(
+        *({"hits": hits(m=at)["hits"].assign(target=gap)}
+          for gap, at in [(1.0, starts), (1e-5, starts + first), (1e-10, ends_at)])
+    )  # fmt: skip
+    row = judge("linearity", tables, problems=["p"], method="m", above=0.8, below=1.25)
+    assert (row["ours"], row["verdict"]) == (pytest.approx(ours), verdict)
+    assert "p; budget 1.4e6 evaluations" in row["note"]
+
+
+def test_linearity_is_undecided_where_two_targets_are_met_at_once(judge):
+    at_once = {"hits": pd.concat([hits(m=[100] * 6)["hits"].assign(target=gap) for gap in (1.0, 1e-5, 1e-10)])}
+    assert judge("linearity", at_once, problems=["p"], method="m", below=1.25)["verdict"] == "undecided"
+
+
 SPREAD = np.array([1e-3, 1e-1, 1.0, 10.0])
 
 

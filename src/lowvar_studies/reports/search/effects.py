@@ -20,6 +20,7 @@ from lowvar_studies.reports.effect import (
     Missing,
     Positive,
     Rivals,
+    centre,
     compare,
     count,
     select,
@@ -87,6 +88,29 @@ def evaluation_ratio(tables, problem: str, method: str, others: Rivals, target: 
             notes.append(f"fewer than {_FEWEST} repetitions, so no interval for {other}")
         each.append(Effect.from_interval(ratio, rank=-1.0 if math.isnan(ratio[0]) else None))
     return Effects(each, before=notes, after=[budgets({name: budget for name, (_, budget) in met.items()})])
+
+
+@EFFECTS.effect
+def linearity(tables, problems: Annotated[tuple[str, ...], Field(min_length=1)], method: str, first: Positive = 1.0,
+              target: Positive = TARGET, of: Of = "mean", backend: str = "jax"):  # fmt: skip
+    """Evaluations over the second half of the decades between two targets, divided by those over the first half.
+
+    It is 1 where the logarithm of the gap falls linearly: for each problem a geometric mean over repetitions, infinite
+    if one of them misses the last target.
+    """
+    each = []
+    for problem in problems:
+        met = [
+            _evaluations(tables, problem, method, gap, of, backend)
+            for gap in (first, math.sqrt(first * target), target)
+        ]
+        (start, middle, end), budget = [values for values, _ in met], met[-1][1]
+        ratio = (np.inf,) * 3
+        if np.isfinite(end).all():
+            with np.errstate(divide="ignore", invalid="ignore"):  # both gaps met in one generation
+                ratio = np.exp(centre(np.log((end - middle) / (middle - start))))
+        each.append(Effect.from_interval(ratio, pairs=len(end), note=f"{problem}; {budgets({method: budget})}"))
+    return Effects(each)
 
 
 @EFFECTS.effect
