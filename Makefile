@@ -123,6 +123,7 @@ check: install  ## whether tables, figures and verdicts are as lowvar made them
 	@python .ci/artifacts.py check
 
 evidence: install  ## run the experiments PAGES at scale paper from this commit, and keep their pages (hours)
+	@test -n "$(PAGES)" || { echo 'PAGES is empty: name pages, such as PAGES="ingo joint"'; exit 2; }
 	@for page in $(PAGES); do snakemake --cores $(CORES) --quiet all --config scale=paper experiments="[$$page]" && \
 		lowvar keep workflow/experiments/$$page.yaml --scale paper > /dev/null && lowvar kept $$page || exit 1; done
 

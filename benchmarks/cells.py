@@ -96,7 +96,7 @@ def main() -> None:
     parser = arguments(__doc__, "cells")
     parser.set_defaults(out=ROWS)
     parser.add_argument("cells", nargs="*", metavar="CELL", help="PAGE:CLAIM of the draw (default: all)")
-    parser.add_argument("--draw", action="store_true", help="only print the draw, from the claims files as they are")
+    parser.add_argument("--draw", action="store_true", help="only print the draw, from the claims files of its commit")
     parser.add_argument("--page", action="store_true", help=f"only fill {PAGE.name} from what is in --out")
     args = parser.parse_args()
     if unknown := [cell for cell in args.cells if cell not in draw.DRAWN]:

@@ -6,12 +6,18 @@ at scale ``paper``, `logistic` (breast cancer, batches of 5), in PyTorch logisti
 JAX Poisson regressions beside a loop by hand: a compiled program of epochs, with gradient and Adam written out.
 
     python benchmarks/steps.py --task mnist --record                # a task; its case in the record
-    python benchmarks/steps.py --task mnist --times workflow/times  # the rounds by which claims about time are judged
+    python benchmarks/steps.py --task mnist --times workflow/times  # by which claims about time are judged
+
+Processes differ in their times by more than rounds of one, so each round of ``--times`` is the median of a process of
+its own.
 """
 
 import inspect
+import json
 import os
+import subprocess
 import sys
+import tempfile
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -391,54 +397,72 @@ def applies(name: str, task: str, problem) -> bool:
     return not name.startswith("joint_glm") or isinstance(problem, LinearProblem)
 
 
-def keep_times(folder: Path, task: str, cases: list[Case], load: float) -> None:
-    """Writes the rounds of an experiment's problem, by which claims about time are judged.
+def device() -> str:
+    """The device that JAX computes on."""
+    import jax
+
+    return str(jax.devices()[0])
+
+
+def keep_times(folder: Path, task: str, processes: int) -> None:
+    """Writes the times of an experiment's problem, a round from each process, by which claims about time are judged.
 
     Args:
         folder: beside the experiments.
         task: the problem.
-        cases: as timed; peers are left out.
-        load: of the machine, before the measurement.
+        processes: how many.
     """
-    import jax
-
-    found, device = experiment_of(task), str(jax.devices()[0])
+    load, rounds = os.getloadavg()[0], []
+    with tempfile.TemporaryDirectory() as scratch:
+        for number in range(processes):
+            of_one = Path(scratch) / f"{number}.json"
+            subprocess.run([sys.executable, __file__, "--task", task, "--process", of_one], check=True)
+            rounds.append(json.loads(of_one.read_text("utf-8")))
+    if rounds[0]["simulated"]:
+        print(f"{folder / task}.json is not written: the data are simulated")
+        return
+    found, on = experiment_of(task), rounds[0]["device"]
     model, solver = found.model(task), found.solver_on(task)
-    rows = [{"method": case.name, "backend": "jax", "seconds": [float(f"{one:.5g}") for one in case.seconds]}
-            for case in cases if case.name != NUMPYRO]  # fmt: skip
-    clock = "CPU seconds of a process on one core" if "cpu" in device.lower() else "wall-clock seconds"
+    rows = [{"method": name, "backend": "jax", "seconds": [float(f"{one['seconds'][name]:.5g}") for one in rounds]}
+            for name in rounds[0]["seconds"] if name != NUMPYRO]  # fmt: skip
+    clock = "CPU seconds of a process on one core" if "cpu" in on.lower() else "wall-clock seconds"
     made = {
         "problem": task, "model": model.model, "dataset": model.dataset, "optimizer": solver.optimizer,
-        "batch_size": solver.batch_size, "made_by": "benchmarks/steps.py --times", "clock": clock, "device": device,
+        "batch_size": solver.batch_size, "made_by": "benchmarks/steps.py --times", "clock": clock, "device": on,
     }  # fmt: skip
     write(folder / f"{task}.json", {**made, **about(), "load_at_start": load, "steps": rows})
+    print(f"wrote {folder / task}.json")
 
 
 def main() -> None:
     parser = arguments(__doc__, "steps")
     parser.add_argument("--task", action="append", choices=TASKS, metavar="TASK", help=f"of {', '.join(TASKS)}")
     parser.add_argument("--times", type=Path, help="folder for files of times, by which claims are judged")
-    parser.add_argument("--rounds", type=positive, help="default: 5; more, where a claim about time is undecided")
+    parser.add_argument("--rounds", type=positive, help="default: 5, or 8 processes for --times; more, where undecided")
+    parser.add_argument("--process", type=Path, help="file for the times of this process, one round of --times")
     parser.add_argument("--dtype", choices=("float32", "float64"), help="of tasks; default: the experiment's")
     args = parser.parse_args()
     tasks = args.task or sized(
         args.size, TASKS, TASKS, (LOGISTIC, "mnist", "tennis", "blr", next(iter(LOOPS)), next(iter(POISSON)))
     )
+    if args.times and not set(tasks) <= {*JOINT, *MLMC}:
+        parser.error(f"--times is for --task of {', '.join((*JOINT, *MLMC))}")
     if args.dtype and (args.times or not set(tasks) <= {*JOINT, *MLMC}):
         parser.error(f"--dtype is for the tasks {', '.join((*JOINT, *MLMC))}, without --times")
+    if args.times:  # before JAX takes a device, which the processes need
+        for task in tasks:
+            keep_times(args.times, task, args.rounds or 8)
+        return
     if on_cpu():
         one_core()
     rows = []
     for task in tasks:
-        load = os.getloadavg()[0]
         row, cases, made = timed(task, args.size, args.dtype, args.rounds)
         rows.append(row)
         print(f"{row['case']}: " + ", ".join(f"{case.name} {case.microseconds:.1f} µs" for case in cases), flush=True)
-        if args.times and task in (*JOINT, *MLMC):
-            if made:
-                print(f"{args.times / task}.json is not written: the data are simulated")
-            else:
-                keep_times(args.times, task, cases, load)
+        if args.process:
+            seconds = {case.name: float(np.median(case.seconds)) for case in cases}
+            write(args.process, {"simulated": made, "device": device(), "seconds": seconds})
     finish(args, "steps", rows)
 
 

@@ -118,6 +118,11 @@ def verdict(found: Found, test: dict) -> str:
         lower, upper = sorted(test["published"] * (1 + sign * test.get("tolerance", 0.0)) for sign in (-1, 1))
     lower = test.get("above", test.get("at_least", lower))
     upper = test.get("below", test.get("at_most", upper))
+    if bounds:
+        slack = test.get("tolerance", 0.0)
+        lower, upper = (
+            one + sign * slack * abs(one) if np.isfinite(one) else one for sign, one in ((-1, lower), (1, upper))
+        )
     if found.high < lower or found.low > upper:
         return "fails"
     if found.counted:

@@ -1,16 +1,19 @@
 """The draw of twelve claims, three of each paper, by a seed that was fixed before any of them was computed again.
 
-Eligible: claims of ``workflow/claims/PREFIX*.yaml``, in sorted order of files, whose ``source`` is not ``ours``, and
-whose effect is no cost: no ``evaluation_ratio`` (evaluations), no ``unit`` other than iterations (time), and not ``of:
-state_bytes`` (memory). ``DRAWN`` is what the draw gave on 27 November 2026; the claims files may change later.
+Eligible: claims of ``workflow/claims/PREFIX*.yaml`` at ``COMMIT``, in sorted order of files, whose ``source`` is not
+``ours``, and whose effect is no cost: no ``evaluation_ratio`` (evaluations), no ``unit`` other than iterations (time),
+and not ``of: state_bytes`` (memory). A source such as "ours, beside Table 1" is eligible. ``DRAWN`` is what the draw
+gives: it needs the history of the repository.
 """
 
+import subprocess
 from pathlib import Path
 
 import numpy as np
 import yaml
 
-CLAIMS = Path(__file__).parents[2] / "workflow/claims"
+REPOSITORY = Path(__file__).parents[2]
+COMMIT = "39a550c0"
 SEED = 20261127
 PAPERS = ("joint", "mlmc", "ingo", "vvcv")
 EACH = 3
@@ -19,11 +22,19 @@ EACH = 3
 def eligible(paper: str) -> list[str]:
     """The claims of a paper that the draw is from, as ``page:claim``."""
     return [
-        f"{path.stem}:{claim['id']}"
-        for path in sorted(CLAIMS.glob(f"{paper}*.yaml"))
-        for claim in yaml.safe_load(path.read_text("utf-8"))
+        f"{Path(name).stem}:{claim['id']}"
+        for name in sorted(_git("ls-tree", "--name-only", COMMIT, "workflow/claims/").split())
+        if Path(name).match(f"{paper}*.yaml")
+        for claim in yaml.safe_load(_git("show", f"{COMMIT}:{name}"))
         if claim["source"] != "ours" and not _cost(claim["test"])
     ]
+
+
+def _git(*words: str) -> str:
+    done = subprocess.run(["git", "-C", REPOSITORY, *words], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"the draw needs commit {COMMIT} of the repository: {done.stderr.strip()}")
+    return done.stdout
 
 
 def _cost(test: dict) -> bool:

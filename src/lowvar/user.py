@@ -67,7 +67,7 @@ def decompose(args, own) -> None:
     text = json.dumps(options | {"model": sha256(file)}, sort_keys=True)
     mark = artifact.stamp(hashlib.sha256(text.encode()).hexdigest()[:16], {name: digest})
     with all_or_none():
-        artifact.write_provenance(table.with_suffix(".json"), mark, options)
+        artifact.write_provenance(table.with_suffix(".json"), mark, options, commit=artifact.commit())
         if suffix == "parquet":
             artifact.write_table(table, result.table, mark)
         else:

@@ -240,13 +240,12 @@ def _of_table(arrow, mark: Mapping[str, Any]) -> str:
 
 
 def write_provenance(path: str | Path, mark: Mapping[str, Any], spec: Mapping[str, Any], **more) -> None:
-    """Writes what differs between equal runs: date, host, device, command line."""
+    """Writes what differs between equal runs: date, host, command line, and ``more``, such as commit and device."""
     import datetime
     import platform
     import sys
 
     record = {
-        "commit": commit(),
         "stamp": mark,
         "spec": spec,
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -262,21 +261,26 @@ def write_provenance(path: str | Path, mark: Mapping[str, Any], spec: Mapping[st
 def commit(source: Path = Path(__file__).parents[3]) -> str | None:
     """The last commit of a checkout, by default this code's, that changed more than ``docs``; None outside a checkout.
 
-    It ends in ``-dirty`` if tracked files outside ``docs`` have changed since, so pages can be kept one by one.
+    It ends in ``-dirty`` if tracked files outside ``docs`` have changed since, so pages can be kept one by one, or if
+    ``src`` or ``workflow`` has files that are not tracked.
     """
     import subprocess
 
     if not (source / ".git").exists():
         return None
-    found = []
-    for words in (["log", "-1", "--abbrev=10", "--format=%h"], ["status", "--porcelain", "--untracked-files=no"]):
-        asked = ["git", "-C", str(source), *words, "--", ".", ":(exclude)docs"]
+    found, outside = [], [".", ":(exclude)docs"]
+    for words, where in (
+        (["log", "-1", "--abbrev=10", "--format=%h"], outside),
+        (["status", "--porcelain", "--untracked-files=no"], outside),
+        (["status", "--porcelain"], ["src", "workflow"]),
+    ):
+        asked = ["git", "-C", str(source), *words, "--", *where]
         try:
             done = subprocess.run(asked, capture_output=True, text=True, check=False)
         except OSError:  # git is not installed
             return None
         found.append(done.stdout.strip())
-    return found[0] + "-dirty" * bool(found[1]) if found[0] else None
+    return found[0] + "-dirty" * any(found[1:]) if found[0] else None
 
 
 def _again(rebuild):

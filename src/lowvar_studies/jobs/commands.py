@@ -30,12 +30,13 @@ def run(job: Job, data=None, out=None, study=None, *, prepared=None, checkpoints
     settled, inputs = job.settled(_hash(job, source), study)
     mark = artifact.stamp(spec.hash, inputs, packages=(*artifact.PACKAGES, *family.packages(spec)))
     engine = family.engine(settled, source)
-    saved = mark | {"place": job.place("checkpoint.npz")}
+    begun = _code(job)
+    saved = mark | {"place": job.place("checkpoint.npz"), "commit": begun["commit"]}
     with folder_lock(out, checkpoint.parent), progress_bar(engine.stops[-1], " ".join(job.names.values())) as tick:
         result = loop.complete(engine, progress=tick, checkpoint=checkpoint, mark=saved, every=checkpoint_every)
         files = {"params.npz": result.params, "timing.parquet": _named(job, result.timing),
                  "provenance.json": settled, "trace.parquet": _named(job, result.trace)}  # fmt: skip
-        made = _leave(job, out, mark, files)
+        made = _leave(job, out, mark, files, begun)
         checkpoint.unlink(missing_ok=True)
     return made
 
@@ -47,12 +48,12 @@ def tune(job: Job, data=None, out=None, *, checkpoints=None, checkpoint_every=10
     prepared = job.study.load_data(job.problem, data)
     mark = artifact.stamp(spec.hash, _hash(job, prepared), packages=(*artifact.PACKAGES, "optuna"))
     search: Callable[..., Any] = job.study.family.tune  # type: ignore[assignment]
-    label = f"{' '.join(job.names.values())} tuning"
-    saved = mark | {"place": job.place("checkpoint.npz")}
+    label, begun = f"{' '.join(job.names.values())} tuning", _code(job)
+    saved = mark | {"place": job.place("checkpoint.npz"), "commit": begun["commit"]}
     with folder_lock(out, checkpoint.parent), progress_bar(spec.trials, label, "trial") as tick:
         study, timing = search(spec, prepared, checkpoint=checkpoint, mark=saved, progress=tick, every=checkpoint_every)
         files = {"timing.parquet": _named(job, timing), "provenance.json": spec, "study.parquet": _named(job, study)}
-        made = _leave(job, out, mark, files)
+        made = _leave(job, out, mark, files, begun)
         checkpoint.unlink(missing_ok=True)
     return made
 
@@ -63,7 +64,8 @@ def sample(job: Job, data=None, out=None) -> Path:
     prepared = job.study.load_data(job.problem, data)
     mark = artifact.stamp(spec.hash, _hash(job, prepared), packages=(*artifact.PACKAGES, *family.packages(spec)))
     draw: Callable[..., Any] = family.sample  # type: ignore[assignment]
-    return _leave(job, out, mark, {"provenance.json": spec, "samples.npz": draw(spec, prepared)})
+    begun = _code(job)
+    return _leave(job, out, mark, {"provenance.json": spec, "samples.npz": draw(spec, prepared)}, begun)
 
 
 def decompose(job: Job, data=None, out=None) -> Path:
@@ -72,8 +74,9 @@ def decompose(job: Job, data=None, out=None) -> Path:
     prepared = job.study.load_data(job.problem, data)
     mark = artifact.stamp(spec.hash, _hash(job, prepared))
     make: Callable[..., Any] = job.study.family.decomposition  # type: ignore[assignment]
+    begun = _code(job)
     table = make(spec, prepared, progress_bar)
-    return _leave(job, out, mark, {"provenance.json": spec, "decomposition.parquet": _named(job, table)})
+    return _leave(job, out, mark, {"provenance.json": spec, "decomposition.parquet": _named(job, table)}, begun)
 
 
 def _hash(job, source) -> dict[str, str]:
@@ -89,15 +92,27 @@ def _named(job, table):
     return table
 
 
-def _leave(job, out, mark, files) -> Path:
-    """Writes all files of a job or none: tables, arrays, and the spec as provenance; returns the path of the last."""
+def _code(job) -> dict[str, Any]:
+    """The code with which a job begins: the commit, which a checkpoint has too, and the hashes of loaded modules."""
+    return {"commit": artifact.commit(), "code": code.loaded(job.study.family.name)}
+
+
+def _leave(job, out, mark, files, begun) -> Path:
+    """Writes all files of a job or none: tables, arrays, and the spec as provenance; returns the path of the last.
+
+    The commit is that at which the job began; one that is another by now counts as a changed tree.
+    """
+    same = begun["commit"] is None or begun["commit"].endswith("-dirty") or artifact.commit() == begun["commit"]
     with all_or_none():
         for name, content in files.items():
             if name == "provenance.json":
                 about = content.model_dump(mode="json")
                 device, used = _device(job.names.get("backend", "jax")), code.loaded(job.study.family.name)
                 spent = round(time.process_time(), 3)
-                artifact.write_provenance(out / name, mark, about, device=device, code=used, cpu_seconds=spent)
+                artifact.write_provenance(
+                    out / name, mark, about, device=device, code=used | begun["code"], cpu_seconds=spent,
+                    commit=begun["commit"] if same else f"{begun['commit']}-dirty",
+                )  # fmt: skip
             else:
                 write = artifact.write_arrays if name.endswith(".npz") else artifact.write_table
                 write(out / name, content, mark | {"place": job.place(name)})

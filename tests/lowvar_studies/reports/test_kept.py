@@ -215,7 +215,24 @@ def test_pages_do_not_change_the_commit_that_they_are_of(tmp_path):
     (tmp_path / "src/a").write_text("2")
     assert artifact.commit(tmp_path) == f"{first}-dirty"
     git("commit", "-am", "code")
-    assert artifact.commit(tmp_path) not in (first, f"{first}-dirty")
+    second = artifact.commit(tmp_path)
+    assert second not in (first, f"{first}-dirty")
+    (tmp_path / "notes").touch()
+    assert artifact.commit(tmp_path) == second
+    (tmp_path / "src/b").touch()  # it may be imported
+    assert artifact.commit(tmp_path) == f"{second}-dirty"
+
+
+@pytest.mark.parametrize(
+    ("at_start", "at_end", "recorded"),
+    [("abc1234", "abc1234", "abc1234"), ("abc1234", "def5678", "abc1234-dirty"),
+     ("abc1234", "abc1234-dirty", "abc1234-dirty"), ("abc1234-dirty", "def5678", "abc1234-dirty"), (None, None, None)],
+)  # fmt: skip
+def test_a_job_is_of_the_commit_at_which_it_began(made, tmp_path, monkeypatch, at_start, at_end, recorded):
+    asked = iter([at_start, at_end])
+    monkeypatch.setattr(artifact, "commit", lambda: next(asked))
+    jobs.run(next(Study.load(made / "two.yaml", "quick", made / "results").jobs()), out=tmp_path)
+    assert json.loads((tmp_path / "provenance.json").read_text())["commit"] == recorded
 
 
 @pytest.mark.parametrize("commit", ["abc1234-dirty", "abc1234"])
