@@ -10,7 +10,7 @@ from textwrap import shorten
 from typing import Any
 
 RECODE = "labels of a Bernoulli are 0 and 1, categories are numbered from 0, counts are whole; recode"
-_ALIKE = 0.4  # the least similarity of two names, for a suggestion
+_MANY = 20  # names, above which a message says how to list them
 
 
 class UserError(ValueError):
@@ -61,9 +61,15 @@ def shown(path: object) -> str:
 
 
 def unknown_name(
-    kind: str, name: object, known: Iterable[str], *, where: str = "", instead: Mapping[str, str] | None = None
+    kind: str,
+    name: object,
+    known: Iterable[str],
+    *,
+    where: str = "",
+    instead: Mapping[str, str] | None = None,
+    see: str = "",
 ) -> UserError:
-    """The error for a name that is not in a list, with the nearest one that is.
+    """The error for a name that is not in a list, with the one that is meant if one is close, see ``nearest``.
 
     Args:
         kind: the kind of object, e.g. ``"estimator"``.
@@ -71,6 +77,7 @@ def unknown_name(
         known: the valid names.
         where: the file or key that the name came from, if any.
         instead: for names that other libraries have, a substitute in words.
+        see: a command or file that lists the valid names, which stands for them where they are many.
 
     >>> unknown_name("estimator", "jiont", ["naive", "cv", "joint"]).args[0]
     "unknown estimator 'jiont': did you mean 'joint'? (known: cv, joint, naive)"
@@ -78,11 +85,12 @@ def unknown_name(
     "unknown estimator 'adaptive_joint': did you mean 'joint_adaptive'"
     """
     known = sorted(known)
-    near = _nearest(str(name), known)
+    near = nearest(str(name), known)
     hint = f": did you mean {near!r}?" if near else ""
     hint = f": {instead[str(name)]}" if instead and name in instead else hint
     prefix = f"{where}: " if where else ""
-    return UserError(f"{prefix}unknown {kind} {name!r}{hint} (known: {', '.join(known) or 'none'})")
+    listed = f"{len(known)} known, see: {see}" if see and len(known) > _MANY else f"known: {', '.join(known) or 'none'}"
+    return UserError(f"{prefix}unknown {kind} {name!r}{hint} ({listed})")
 
 
 def require(who: str, package: str, extra: str = "", distribution: str = "lowvar") -> None:
@@ -104,27 +112,57 @@ def require(who: str, package: str, extra: str = "", distribution: str = "lowvar
         raise UserError(f"{who} needs {package}: pip install {source}")
 
 
-def _nearest(name: str, known: Iterable[str]) -> str | None:
-    """The name that is most alike, as it stands or with its words in another order; None if none is."""
-    import difflib  # 4 ms of every start
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name that a misspelt one stands for: one with few other letters, or the only one that begins so.
 
-    def alike(one: str) -> tuple[float, float]:
-        pairs = ((name, one), (_by_word(name), _by_word(one)))
-        as_written, by_word = (difflib.SequenceMatcher(None, *pair).ratio() for pair in pairs)
-        return max(as_written, by_word), as_written
+    A letter in four may be missing, added or another, or swapped with the next one; one may in a short name. Capitals,
+    punctuation and the order of words do not count.
 
-    best = max(known, key=alike, default=None)
-    return best if best is not None and alike(best)[0] >= _ALIKE else None
+    >>> known = ["curves", "effort", "joint_adaptive"]
+    >>> [nearest(name, known) for name in ("cuvres", "Adaptive-Joint", "eff", "errors")]
+    ['curves', 'joint_adaptive', 'effort', None]
+    """
+    given, found, begun = _by_word(name), [], []
+    for one in known:
+        names = _by_word(one)
+        longer = max(len(given[0]), len(names[0]))
+        most = max(longer // 4, longer > 1)
+        edits = [_edits(*pair, most) for pair in zip(given, names, strict=True)]
+        if min(edits) <= most:
+            found.append((min(edits), edits[0], one))
+        if len(given[0]) > 2 and names[0].startswith(given[0]):
+            begun.append(one)
+    return min(found)[2] if found else begun[0] if len(begun) == 1 else None
 
 
-def _by_word(name: str) -> str:
-    return "_".join(sorted(re.split(r"[\W_]+", name.lower())))
+def _by_word(name: str) -> tuple[str, str]:
+    """The words of a name in small letters, in their order and in that of the alphabet."""
+    words = [word for word in re.split(r"[\W_]+", name.lower()) if word]
+    return "_".join(words), "_".join(sorted(words))
 
 
-def check_known(kind: str, name: object, known: Collection[str], *, where: str = "") -> None:
+def _edits(a: str, b: str, most: int) -> int:
+    """How many letters one inserts, drops, replaces or swaps with the next one to turn ``a`` into ``b``.
+
+    Where lengths alone say that it is more than ``most``, it is ``most + 1``.
+    """
+    if abs(len(a) - len(b)) > most:
+        return most + 1
+    before, last = [], list(range(len(b) + 1))
+    for i, x in enumerate(a, 1):
+        row = [i]
+        for j, y in enumerate(b, 1):
+            row.append(min(last[j] + 1, row[-1] + 1, last[j - 1] + (x != y)))
+            if i > 1 and j > 1 and x == b[j - 2] and a[i - 2] == y:
+                row[j] = min(row[j], before[j - 2] + 1)
+        before, last = last, row
+    return last[-1]
+
+
+def check_known(kind: str, name: object, known: Collection[str], *, where: str = "", see: str = "") -> None:
     """Raises ``unknown_name`` unless the name is in the list; arguments as there."""
     if name not in known:
-        raise unknown_name(kind, name, known, where=where)
+        raise unknown_name(kind, name, known, where=where, see=see)
 
 
 def chosen_names(kind: str, given: Any, known: Collection[str], *, where: str) -> list[str]:

@@ -4,6 +4,7 @@ Their libraries are imported by the command that needs them, not here.
 """
 
 import sys
+import time
 from functools import partial
 
 from lowvar.cli import OWN, columns, command, configure, device_options, job_options, listed, only_for
@@ -255,7 +256,7 @@ def _kept(args):
     from lowvar_studies.reports.front import filled
 
     pages = [kept.Page.of(args.folder, name) for name in args.pages or kept.some_names(args.folder)]
-    wrong = 0
+    wrong, begun = 0, (time.monotonic(), time.process_time())
     for page in pages:
         try:
             wrong += _of_kept(page, args)
@@ -264,6 +265,12 @@ def _kept(args):
                 raise
             print(f"{page.name}: {error}")
             wrong += 1
+    if args.check:
+        wall, cpu = time.monotonic() - begun[0], time.process_time() - begun[1]
+        jobs, minutes = sum(len(page.about["jobs"]) for page in pages), sum(page.minutes for page in pages)
+        print(f"no run was made: all is from the kept rows, in {cpu:.1f} CPU seconds, {wall:.1f} s in all")
+        again = f"lowvar remake {pages[0].name if len(pages) == 1 else 'PAGE'}"
+        print(f"the {jobs} jobs behind these rows took {minutes:.1f} CPU minutes; to run them again: {again}")
     every = {name: kept.Page.of(args.folder, name) for name in (kept.names(args.folder) if args.fill else ())}
     for path in map(Path, args.fill):
         if not path.is_file():
@@ -285,10 +292,12 @@ def _of_kept(page, args) -> bool:
             print(path)
     if args.draw:
         print(f"{page.name}: {len(page.draw(args.draw)) // 3} figures drawn in {args.draw}")
+    begun = time.monotonic()
     found = page.check() if args.check else []
     if args.check:
         same = "not all the same" if found else "the same"
-        print(f"{page.name}: {len(page.verdicts)} verdicts and intervals computed again: {same}")
+        print(f"{page.name}: {len(page.verdicts)} verdicts and intervals computed again from the kept rows, "
+              f"in {time.monotonic() - begun:.1f} s: {same}")  # fmt: skip
         print(*(f"  {text}" for text in found), sep="\n", end="\n" if found else "")
     return bool(found)
 

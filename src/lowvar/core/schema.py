@@ -1,13 +1,12 @@
 """Dataclasses from the values of a JSON file. Keys and types are checked, and nothing is converted."""
 
 import dataclasses
-import difflib
 import types
 import typing
 from collections.abc import Callable, Iterable
 from typing import Annotated, Any, Literal, NoReturn
 
-from lowvar.errors import UserError
+from lowvar.errors import UserError, nearest
 
 _WORDS = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
 _SHOWN = 60  # characters of a wrong value
@@ -73,8 +72,8 @@ def _object(kind: Any, value: dict[str, Any], where: str, key: str) -> Any:
     path = f"{key}." if key else ""
     for name in value:
         if name not in fields:
-            near = difflib.get_close_matches(str(name), fields, n=1, cutoff=0.4)
-            hint = f": did you mean {near[0]!r}?" if near else ""
+            near = nearest(str(name), fields)
+            hint = f": did you mean {near!r}?" if near else ""
             raise UserError(f"{where}: unknown key {path + str(name)[:_SHOWN]!r}{hint} (known: {', '.join(fields)})")
     for name, one in fields.items():
         if name not in value and one.default is dataclasses.MISSING:

@@ -1,6 +1,5 @@
 """Shared code of all specs: strict models with a hash, and messages for invalid keys."""
 
-import difflib
 import hashlib
 import json
 import re
@@ -10,7 +9,7 @@ from typing import Annotated, Any, Literal
 import pydantic
 from pydantic import Field
 
-from lowvar.errors import UserError, check_known, unknown_name
+from lowvar.errors import UserError, check_known, nearest, unknown_name
 
 SCALES = ("smoke", "quick", "paper")
 NAME = "[A-Za-z0-9_]+"  # of an experiment, problem or method, which is a part of paths and of the workflow's wildcards
@@ -228,8 +227,8 @@ def validated(model: type[pydantic.BaseModel], values: Mapping, *, where: str) -
         key = ".".join(str(part) for part in loc)
         if first["type"] == "extra_forbidden":
             known = _fields_at(model, first["loc"][:-1])
-            near = difflib.get_close_matches(str(first["loc"][-1]), known, n=1, cutoff=0.4)
-            hint = f": did you mean {near[0]!r}?" if near else ""
+            near = nearest(str(first["loc"][-1]), known)
+            hint = f": did you mean {near!r}?" if near else ""
             raise UserError(f"{where}: unknown key {key!r}{hint} (known: {', '.join(sorted(known))})") from error
         if first["type"] == "missing":
             raise UserError(f"{where}: key {key!r} is missing") from error

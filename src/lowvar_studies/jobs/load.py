@@ -5,11 +5,10 @@ of it, and its ``family`` says what it estimates. Unknown keys are errors. A job
 that its result depends on, so its hash tells whether a result is stale.
 """
 
-import difflib
 from pathlib import Path
 from typing import Any
 
-from lowvar.errors import UserError, check_known, file_error, unknown_name
+from lowvar.errors import UserError, check_known, file_error, nearest, unknown_name
 from lowvar.registry import look_in
 from lowvar_studies.jobs.common_spec import SCALES, merged, validated
 from lowvar_studies.jobs.integral.spec import IntegralExperiment
@@ -45,9 +44,9 @@ def load_experiment(path: str | Path, scale: str) -> "Experiment":
     except OSError as error:
         raise file_error(error) or error from error
     if not there:
-        if not difflib.get_close_matches(path.stem, known, n=1, cutoff=0.4):
+        if nearest(path.stem, known) is None:
             raise UserError(f"{path}: no such experiment file")
-        raise unknown_name("experiment", path.stem, known, where=str(path.parent))
+        raise unknown_name("experiment", path.stem, known, where=str(path.parent), see=f"ls {path.parent}")
     check_known("scale", scale, SCALES)
     content = read_yaml(path)
     if not isinstance(content, dict):

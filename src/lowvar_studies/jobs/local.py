@@ -33,13 +33,15 @@ def make(study: Study, *, workers: int = 1, options: tuple[str, ...] = ()) -> tu
     return complete([*data(study), *_jobs(study, options), *_steps(study)], study.name, workers)
 
 
-def complete(stages: Sequence[Sequence[Command]], name: str, workers: int = 1) -> tuple[int, int]:
+def complete(stages: Sequence[Sequence[Command]], name: str, workers: int = 1,
+             begins: Callable[[str], object] | None = None) -> tuple[int, int]:  # fmt: skip
     """Runs the commands of each stage in turn that are not current; returns and raises as ``make`` does.
 
     Args:
         stages: a command of a stage may read what earlier stages make.
         name: for the progress bar.
         workers: number of processes at a time.
+        begins: called with each command line as it begins.
     """
     ran, total = 0, sum(map(len, stages))
     live: set[subprocess.Popen] = set()
@@ -47,7 +49,7 @@ def complete(stages: Sequence[Sequence[Command]], name: str, workers: int = 1) -
         for stage in stages:
             due = [command for command, current in stage if not current()]
             tick(len(stage) - len(due))
-            running = [pool.submit(_run, command, live, tick) for command in due]
+            running = [pool.submit(_run, command, live, tick, begins) for command in due]
             try:
                 done = wait(running, return_when=FIRST_EXCEPTION).done
                 for one in done:
@@ -124,7 +126,10 @@ def _published(study: Study, name: str) -> bool:
     return not any(differences(study, path) for path in step.outputs if path.suffix in (".parquet", ".svg"))
 
 
-def _run(command: str, live: set[subprocess.Popen], tick: Callable[[], object]) -> None:
+def _run(command: str, live: set[subprocess.Popen], tick: Callable[[], object],
+         begins: Callable[[str], object] | None) -> None:  # fmt: skip
+    if begins:
+        begins(command)
     words = [sys.executable, "-m", "lowvar", *shlex.split(command)[1:]]
     process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     live.add(process)

@@ -85,7 +85,8 @@ class Page(Mapping):
             raise UserError(
                 f"page {name!r}: {folder}/{name}.md is kept without its rows; pages with rows: {', '.join(known)}"
             )
-        check_known("page", name, known, where=f"{folder}")
+        see = "lowvar kept" + ("" if Path(folder) == Path(PAGES) else f" --folder {folder}")
+        check_known("page", name, known, where=f"{folder}", see=see)
         try:
             about = json.loads(path.read_text(encoding="utf-8"))
             lacking = [key for key in _ABOUT if key not in about]
@@ -100,6 +101,11 @@ class Page(Mapping):
     def name(self) -> str:
         """Its name, which is the experiment's."""
         return self.folder.name
+
+    @property
+    def text(self) -> Path:
+        """The file of its text."""
+        return self.folder.parents[1] / f"{self.name}.md"
 
     @cached_property
     def study(self) -> Study:
@@ -179,7 +185,7 @@ class Page(Mapping):
         now, before = (table.set_index("id") for table in (self.judged(), self.verdicts))
         gone = [f"claim {name!r} is on the page, and no longer stated" for name in before.index.difference(now.index)]
         new = [f"claim {name!r} is stated, and not on the page" for name in now.index.difference(before.index)]
-        page = self.folder.parents[1] / f"{self.name}.md"
+        page = self.text
         text = page.read_text(encoding="utf-8") if page.is_file() else ""
         there = not len(before) or claims_table(self.verdicts) in text
         found = [*gone, *new, *([] if text and there else [f"{page}: it is missing, or has other verdicts"])]
@@ -196,7 +202,7 @@ class Page(Mapping):
         Raises:
             UserError: a claim reads a table that is not kept, or the page is missing, has other verdicts, or has none.
         """
-        page, before, now = self.folder.parents[1] / f"{self.name}.md", self.verdicts, self.judged()
+        page, before, now = self.text, self.verdicts, self.judged()
         if not len(before):
             if len(now):
                 raise UserError(f"{page}: it has no claims yet; keep it again")

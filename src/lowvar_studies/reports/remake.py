@@ -3,8 +3,11 @@
 import dataclasses
 import json
 import math
+import shlex
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +32,13 @@ class Part(Study):
     Attributes:
         only: the methods; None for all.
         workers: processes at a time.
-        ran: the jobs that ran, by kind and label.
+        used: the jobs whose files were read, by kind and label.
+        ran: those of them that ran.
     """
 
     only: frozenset[str] | None = None
     workers: int = 1
+    used: dict[str, Job] = dataclasses.field(default_factory=dict)
     ran: list[str] = dataclasses.field(default_factory=list)
 
     @classmethod
@@ -45,13 +50,16 @@ class Part(Study):
         experiment = study.experiment.model_copy(update={"problems": {n: every[n] for n in every if n in wanted}})
         part = cls(study.path, study.scale, experiment, study.results, study.data,
                    None if methods is None else frozenset(methods), workers)  # fmt: skip
-        local.complete(list(local.data(part)), part.name)
+        for stage in local.data(part):
+            part._complete({line: shlex.join(shlex.split(line)[1:3]) for line, current in stage if not current()}, 1)
         return part
 
     def jobs(self, *kinds: str) -> Iterator[Job]:
         """The jobs of these kinds that belong to the part; those that are not current run first."""
         wanted = [job for job in super().jobs(*kinds) if self._has(job)]
-        self._make([before for job in wanted for before in self._before(job)])
+        before = [one for job in wanted for one in self._before(job)]
+        for kind in ("sample", "tune"):
+            self._make([one for one in before if one.kind == kind])
         self._make(wanted)
         yield from wanted
 
@@ -67,17 +75,35 @@ class Part(Study):
             yield job.search
 
     def _make(self, jobs: list[Job]) -> None:
-        due = {f"{job.kind} {job.label}": job.command for job in jobs if not (local.made(job) and _current(job))}
-        local.complete([[(command, lambda: False) for command in due.values()]], self.name, self.workers)
-        self.ran.extend(due)
+        named = {f"{job.kind} {job.label}": job for job in jobs}
+        due = {job.command: label for label, job in named.items() if not (local.made(job) and _current(job))}
+        self._complete(due, self.workers)
+        self.used.update(named)
+        self.ran.extend(due.values())
+
+    def _complete(self, labels: Mapping[str, str], workers: int) -> None:
+        """Runs command lines, and prints the label of each as it begins."""
+        from tqdm import tqdm
+
+        numbers = count(1)
+
+        def begins(line: str) -> None:
+            said = f"lowvar: {self.name}: {labels[line]} ({next(numbers)} of {len(labels)})"
+            tqdm.write(said, file=sys.stderr)  # above the progress bar, if there is one
+
+        local.complete([[(line, lambda: False) for line in labels]], self.name, workers, begins)
 
 
 def _current(job: Job) -> bool:
     """Whether the code that made a job's files is that of now."""
     try:
-        return not code.changed(json.loads((job.folder / "provenance.json").read_text(encoding="utf-8"))["code"])
+        return not code.changed(_record(job)["code"])
     except (OSError, ValueError, KeyError, TypeError):
         return False
+
+
+def _record(job: Job) -> dict[str, Any]:
+    return json.loads((job.folder / "provenance.json").read_text(encoding="utf-8"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,10 +113,14 @@ class Remade:
     Attributes:
         lines: for a terminal.
         agree: whether verdicts are the same, and numbers up to rounding.
+        ran: the jobs that ran, by kind and label.
+        seconds: CPU seconds of each job whose files were read, of those files and when the page was made.
     """
 
     lines: list[str]
     agree: bool
+    ran: list[str]
+    seconds: dict[str, tuple[float, float]]
 
 
 def remake(page: Page, claim: str | None = None, figure: str | None = None, *, seed: int | None = None,
@@ -116,7 +146,7 @@ def remake(page: Page, claim: str | None = None, figure: str | None = None, *, s
     study = Study.load(page.about["experiment"], page.about["scale"], results, data)
     stated = {one.id: one for one in judging.load(study.claims)} if study.claims else {}
     if claim is not None:
-        check_known("claim", claim, stated, where=page.name)
+        check_known("claim", claim, stated, where=page.name, see=str(page.text))
     if figure is not None:
         check_known("figure", figure, study.figures, where=page.name)
     if claim is not None and figure is not None:
@@ -146,14 +176,27 @@ def remake(page: Page, claim: str | None = None, figure: str | None = None, *, s
         path = save(drawn.drawn(rows, **options), Path(out) / f"{page.name}-{kind}", rows)[1]
         timed = drawn.table in study.timed
         alone = "wall times are" if timed else "rows of another seed are" if other else ""
-        differs = [] if alone else unlike(rows, page.rows(kind))
+        before = page.rows(kind)
+        differs = [] if alone else unlike(rows, before)
         agree &= not differs
-        lines += [f"{kind}: {path}", "  " + (f"{alone} not compared" if alone else
-                                             "; ".join(differs) or f"all {len(rows)} rows are the same")]  # fmt: skip
-    asked = sum(page.about["jobs"].get(label, 0.0) for label in part.ran)
-    took = f"{time.monotonic() - begun:.0f} s in all"
-    lines.append(f"{len(part.ran)} jobs ran, {took}; their CPU seconds when the page was made: {asked:.0f}")
-    return Remade(lines, bool(agree))
+        beside = side_by_side(rows, before, _AT_A_GLANCE if figure else _OF_MANY, compared=not alone)
+        lines += [f"{kind}: {path}", *(f"    {line}" for line in beside),
+                  "  " + (f"{alone} not compared" if alone else "; ".join(differs)
+                          or f"all {len(rows)} rows are the same, in {rows.shape[1]} columns")]  # fmt: skip
+    seconds = {label: (_record(job)["cpu_seconds"], page.about["jobs"].get(label, math.nan))
+               for label, job in part.used.items()}  # fmt: skip
+    lines.append(_cost(part.ran, seconds, time.monotonic() - begun))
+    return Remade(lines, bool(agree), part.ran, seconds)
+
+
+def _cost(ran: list[str], seconds: Mapping[str, tuple[float, float]], wall: float) -> str:
+    """The jobs and their CPU seconds, now and when the page was made, and the wall time, in a line."""
+    both = [one for one in seconds.values() if one[1] == one[1]]
+    now, before = (f"{sum(column):.1f}" for column in (zip(*both, strict=True) if both else ((), ())))
+    earlier = f", and {len(seconds) - len(ran)} of an earlier command are current" if len(ran) < len(seconds) else ""
+    new = f" (without {len(seconds) - len(both)} that the page does not have)" if len(both) < len(seconds) else ""
+    return (f"jobs: {len(ran)} ran{earlier}; their CPU seconds{new}: {now} now, {before} when the page was made; "
+            f"wall time of this command: {wall:.0f} s")  # fmt: skip
 
 
 def with_seed(study: Study, seed: int) -> Study:
@@ -194,6 +237,80 @@ def _words(values: Any) -> Iterator[str]:
 def _said(row) -> str:
     """A verdict in one line."""
     return f"{row['verdict']}, {row['ours']:.6g} [{row['low']:.6g}, {row['high']:.6g}]"
+
+
+_AT_A_GLANCE, _OF_MANY = 10, 3  # rows of a table of a figure alone, and of each of a page
+
+
+def side_by_side(now, before, most: int, *, compared: bool = True) -> list[str]:
+    """A column of numbers of a figure's rows beside the kept ones, as lines of text: at most ``most`` rows.
+
+    They are the column and the rows that differ most; if all are the same, or may differ, they are the first column
+    with an interval, or of wall times, and rows at equal distances. There are no lines if the rows are of other cells.
+
+    Args:
+        now: the rows.
+        before: the kept rows.
+        most: the number of rows to show, at most.
+        compared: whether they should be the same: not wall times, and not those of another seed.
+    """
+    import numpy as np
+    import pandas as pd
+
+    numbers = [name for name in now if pd.api.types.is_float_dtype(now[name]) and now[name].nunique()]
+    if list(now.columns) != list(before.columns) or len(now) != len(before) or not numbers:
+        return []
+    off = {name: _off(now[name].to_numpy(float), before[name].to_numpy(float)) for name in numbers}
+    shown = max(numbers, key=lambda name: off[name].max())
+    if differs := compared and bool(off[shown].any()):
+        rows = np.sort(np.argsort(-off[shown], kind="stable")[:most])
+    else:
+        shown = _measure(now, numbers, compared)
+        rows = np.unique(np.linspace(0, len(now) - 1, min(most, len(now))).round().astype(int))
+    keys = _keys(now, shown)
+    if any(list(now[key]) != list(before[key]) for key in keys if key not in numbers):
+        return []
+    table = now[keys].iloc[rows].assign(**{f"{shown}, kept": before[shown].iloc[rows], "now": now[shown].iloc[rows]})
+    lines = table.to_string(index=False, float_format=lambda value: f"{value:.7g}").splitlines()
+    more = "more rows" + (", which differ less or not at all" if differs else "")
+    return lines + ([f"and {len(now) - len(rows)} {more}"] if len(rows) < len(now) else [])
+
+
+def _off(now, before):
+    """The difference of each number from the kept one, as a part of its size; 0 for the same."""
+    import numpy as np
+
+    alike = np.array([same(*pair) for pair in zip(now.tolist(), before.tolist(), strict=True)])
+    with np.errstate(all="ignore"):
+        part = np.abs(now - before) / np.abs(before)
+    return np.where(alike, 0.0, np.nan_to_num(part, nan=np.inf))
+
+
+def _measure(rows, numbers: list[str], compared: bool) -> str:
+    """The column of a figure's rows that says most: of wall times, or the first that has an interval, or the last."""
+    if not compared and (times := [name for name in numbers if name.startswith("seconds")]):
+        return times[0]
+    columns, varying = list(rows), [name for name in numbers if rows[name].nunique() > 1] or numbers
+    for name in varying:
+        stem = name.removesuffix("_mean").removesuffix("_median").removesuffix("mean")
+        after = columns[columns.index(name) + 1 :][:1]
+        if f"{stem}_low".strip("_") in columns or after == ["low"]:
+            return name
+    return varying[-1]
+
+
+def _keys(rows, shown: str) -> list[str]:
+    """The first columns that tell the rows apart, of names and whole numbers before others."""
+    import pandas as pd
+
+    columns = [name for name in rows if name != shown and not {"low", "high"} & set(name.split("_"))]
+    found, cells = [], 1
+    for name in sorted(columns, key=lambda name: pd.api.types.is_float_dtype(rows[name])):
+        if (more := len(rows[[*found, name]].drop_duplicates())) > cells:
+            found, cells = [*found, name], more
+        if cells == len(rows):
+            break
+    return found
 
 
 def unlike(now, before) -> list[str]:

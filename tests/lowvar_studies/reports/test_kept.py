@@ -21,7 +21,7 @@ from lowvar_studies.reports.claims import load
 from lowvar_studies.reports.front import filled, scoreboard
 from lowvar_studies.reports.keep import keep
 from lowvar_studies.reports.kept import Page, listed, names
-from lowvar_studies.reports.remake import Part, _needed, remake
+from lowvar_studies.reports.remake import Part, _needed, remake, side_by_side
 
 CONTENT = {
     "name": "two",
@@ -125,7 +125,11 @@ def test_the_command_ends_with_a_failure_where_it_checked_nothing_or_found_a_dif
     folder = page.folder.parents[1]
     check = ["kept", "--check", "--folder"]
     assert main([*check, str(folder)]) == 0
-    assert "two: 2 verdicts" in capsys.readouterr().out
+    of_page, in_all, of_jobs = capsys.readouterr().out.splitlines()
+    assert "two: 2 verdicts" in of_page
+    for line, count in ((of_page, 1), (in_all, 2)):  # seconds: wall, and of CPU too
+        assert len(re.findall(r"\d+\.\d (?:CPU seconds|s)\b", line)) == count
+    assert {"3", f"{page.minutes:.1f}", "two"} <= set(of_jobs.split())
     assert main([*check, str(tmp_path / "nothing")]) == 2
     assert "nothing" in capsys.readouterr().err
     page.verdicts.assign(verdict="undecided").to_csv(page.folder / "claims.csv", index=False)
@@ -248,7 +252,7 @@ def test_one_claim_runs_its_jobs_alone_and_agrees(page, made, tmp_path):
     again = remake(page, "arrives", results=str(tmp_path / "results"), data=str(tmp_path / "data"))
     assert again.agree
     assert [path.name for path in (tmp_path / "results/runs").glob("*/*")] == ["es-jax"]
-    assert "1 jobs ran" in again.lines[-1]
+    assert again.ran == ["run l/es-jax"]
     table = page.verdicts
     table.loc[table["id"] == "arrives", "ours"] = 0.4
     table.to_csv(page.folder / "claims.csv", index=False)
@@ -270,24 +274,29 @@ def test_another_seed_gives_other_numbers_and_is_judged_by_its_verdict(page, mad
     assert [path.name for path in (tmp_path / "results").iterdir()] == ["seed-7"]
     figure = with_seed(figure="effort", out=tmp_path / "drawn")
     assert figure.agree
-    assert "not compared" in figure.lines[1]
+    assert "not compared" in figure.lines[-2]
     same = remake(page, "arrives", results=str(tmp_path / "results"), seed=page.experiment.seed)
     assert same.agree
     assert (tmp_path / "results/runs").is_dir()
 
 
-def test_one_figure_is_compared_row_by_row(page, tmp_path):
+def test_one_figure_is_compared_row_by_row_and_each_job_named_as_it_begins(page, tmp_path, capsys):
     again = remake(page, figure="effort", results=str(tmp_path / "results"), out=tmp_path / "drawn")
     assert again.agree
     assert (tmp_path / "drawn/two-effort.png").stat().st_size > 5000
-    assert "3 jobs ran" in again.lines[-1]
+    said = [line.split() for line in capsys.readouterr().err.splitlines()]
+    assert [words[1:4] for words in said] == [["two:", *label.split()] for label in again.ran]
+    assert [" ".join(words[4:]) for words in said] == ["(1 of 3)", "(2 of 3)", "(3 of 3)"]
     rows = page.folder / "effort.figure.parquet"
     table = artifact.read_table(rows)
     mark = {"spec": page.experiment.hash, "place": rows.name}
     artifact.write_table(rows, table.assign(share=table["share"] + 0.01), mark)
     off = remake(page, figure="effort", results=str(tmp_path / "results"), out=tmp_path / "drawn")
     assert not off.agree
+    assert capsys.readouterr().err == ""  # no job begins
     assert any("share" in line for line in off.lines)
+    numbers = [f"{value:.7g}" for value in (table["share"].iloc[0] + 0.01, table["share"].iloc[0])]
+    assert off.lines[2].split()[-2:] == numbers
 
 
 @pytest.mark.parametrize("wrong", [{"claim": "closr"}, {"figure": "curve"}, {"claim": "closer", "figure": "curves"}])
@@ -334,13 +343,66 @@ def test_every_problem_and_method_that_a_claim_names_is_part_of_it():
 
 def test_jobs_of_other_code_run_again(page, tmp_path):
     again = partial(remake, page, "arrives", results=str(tmp_path / "results"), data=str(tmp_path / "data"))
-    assert "1 jobs ran" in again().lines[-1]
-    assert "0 jobs ran" in again().lines[-1]
+    (label,) = again().ran
+    assert again().ran == []
     (file,) = (tmp_path / "results").rglob("provenance.json")
     record = json.loads(file.read_text())
     record["code"]["lowvar_studies.searches.es"] = "0" * 16
     file.write_text(json.dumps(record))
-    assert "1 jobs ran" in again().lines[-1]
+    assert again().ran == [label]
+
+
+def test_cpu_seconds_stand_beside_those_of_the_page(page, tmp_path):
+    about = {**page.about, "jobs": {**page.about["jobs"], "run l/es-jax": 7654.3}}
+    again = partial(remake, Page(page.folder, about), "arrives", results=str(tmp_path / "results"))
+    made = again()
+    (file,) = (tmp_path / "results").rglob("provenance.json")
+    spent = json.loads(file.read_text())["cpu_seconds"]
+    assert made.seconds == {"run l/es-jax": (spent, 7654.3)}
+    for said in (made, again()):  # also of jobs that are current
+        assert re.findall(r"\d+\.\d", said.lines[-1]) == [f"{spent:.1f}", "7654.3"]
+    del about["jobs"]["run l/es-jax"]
+    assert re.findall(r"\d+\.\d", again().lines[-1]) == ["0.0", "0.0"]  # the page has none to compare with
+
+
+def rows_of(count):
+    """Rows as a figure has them: cells, a value with its interval, and more numbers."""
+    number = [float(i) for i in range(count)]
+    names = {"problem": ["a"] * count, "method": [f"m{i}" for i in range(count)], "points": [5] * count}
+    values = [one / 3 + 1 for one in number]
+    return pd.DataFrame(
+        {**names, "noise": [0.5] * count, "mae": values, "mae_se": number, "mae_low": number, "mae_high": values}
+    )
+
+
+def test_a_figure_shows_numbers_that_are_the_same():
+    few = side_by_side(rows_of(4), rows_of(4), 10)
+    assert [line.split() for line in few[1:]] == [[f"m{i}", *[f"{i / 3 + 1:.7g}"] * 2] for i in range(4)]
+    many = side_by_side(rows_of(25), rows_of(25), 10)
+    assert len(many) == 12
+    assert [many[1].split()[0], many[10].split()[0]] == ["m0", "m24"]
+    assert "15" in many[11].split()
+
+
+def test_a_figure_shows_the_numbers_that_differ_most():
+    before = rows_of(25)
+    now = before.copy()
+    now.loc[[7, 13, 20], "noise"] = [0.6, 0.4, float("nan")]
+    now.loc[3, "mae"] += 1e-5
+    lines = [line.split() for line in side_by_side(now, before, 3)]
+    assert lines[1:4] == [["m7", "0.5", "0.6"], ["m13", "0.5", "0.4"], ["m20", "0.5", "NaN"]]
+    assert "22" in lines[4]
+    assert [line.split()[0] for line in side_by_side(now, before, 3, compared=False)[1:4]] == ["m0", "m12", "m24"]
+
+
+def test_a_figure_shows_wall_times_though_they_are_not_compared():
+    timed = rows_of(3).assign(seconds=[0.1, 0.2, 0.3])
+    assert side_by_side(timed * 1, timed.assign(seconds=9.0), 10, compared=False)[2].split() == ["m1", "9", "0.2"]
+
+
+@pytest.mark.parametrize("other", [rows_of(3), rows_of(4)[["method", "mae"]], rows_of(4).assign(method=["m9"] * 4)])
+def test_rows_of_other_cells_are_not_set_side_by_side(other):
+    assert side_by_side(rows_of(4), other, 10) == []
 
 
 @pytest.mark.parametrize(
