@@ -56,7 +56,16 @@ def _identifier(name: str) -> str:
     return name
 
 
+def _standard_error(given: Any, validate) -> Any:
+    """Validates, with one message; pydantic's would have a part for each type."""
+    try:
+        return validate(given)
+    except pydantic.ValidationError as error:
+        raise ValueError(f"{given!r}: it must be a number, 0 or more, or the word ours") from error
+
+
 NotNegative = Annotated[float, Field(ge=0)]
+StandardError = Annotated[NotNegative | Literal["ours"] | None, pydantic.WrapValidator(_standard_error)]
 Text = Annotated[str, pydantic.AfterValidator(_text)]
 Identifier = Annotated[str, pydantic.AfterValidator(_identifier)]
 
@@ -92,7 +101,7 @@ class Test(Strict):
     published: float | None = None
     tolerance: NotNegative = Field(0.0, description="relative, of a published value or a strict bound")
     plus_minus: NotNegative | None = Field(None, description="absolute tolerance of a published value")
-    published_se: NotNegative | Literal["ours"] | None = Field(None, description="ours if none was published")
+    published_se: StandardError = Field(None, description="ours if none was published")
     detectable: Positive | None = Field(None, description="absolute deviation from the bound that would have failed")
 
     @pydantic.model_validator(mode="before")
