@@ -109,8 +109,9 @@ CLAIMS = File(
     low | float64 | the claim's | lower end of its 95 % interval
     high | float64 | the claim's | upper end
     verdict | string | | `holds`, `fails` or `undecided`; `not made` if other scales alone make the rows that it needs
-    more | float64 | | how many times as many repetitions would decide an undecided claim, if its value stayed; infinite
-    + for a value at the bound, NaN if no interval tells
+    more | float64 | | how many times as many repetitions would decide an undecided claim, if its values stayed;
+    + infinite for a value at the bound; NaN if they do not shorten an interval (of a grid, of two evaluations, of runs
+    + that do not arrive, of seconds), or if rounds of a benchmark take their place, which the note then counts
     cause | string | | why it fails, if its file says so: `paper` for the statement itself, `setting` for ours (CPU,
     + subset, implementation)
     note | string | | the claim's note, and what was compared: pairs, iterations, budgets, sizes

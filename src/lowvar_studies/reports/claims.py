@@ -14,7 +14,9 @@ bounds on its value::
 import functools
 import inspect
 import math
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -22,6 +24,7 @@ import numpy as np
 import pydantic
 from pydantic import Field
 
+from lowvar.core.intervals import share_interval
 from lowvar.errors import UserError, check_known, unknown_name
 from lowvar_studies.jobs.common_files import CLAIMS
 from lowvar_studies.jobs.common_spec import SCALES, Strict, validated
@@ -36,8 +39,35 @@ NOT_MADE = "not made"
 VERDICTS = ("holds", "fails", "undecided", NOT_MADE)
 _STANDARD_ERRORS = 2.0  # largest difference of our value and a published one
 _FEWEST = 5  # least repetitions for a verdict by standard errors
+_MOST = 1e6  # times as many repetitions: a claim that these leave undecided has its value at the bound
+_RATIO = (0.0, math.inf)
+_RANGES = {"share": (0.0, 1.0), "coverage": (0.0, 1.0), "same_side": (0.5, 1.0), "linearity": _RATIO}
+
+
+def _text(text: str) -> str:
+    if not text.strip():
+        raise ValueError("it must not be empty")
+    return text
+
+
+def _identifier(name: str) -> str:
+    if not re.fullmatch(r"\S+", name):
+        raise ValueError(f"{name!r}: it must be a name without spaces")
+    return name
+
+
+def _standard_error(given: Any, validate) -> Any:
+    """Validates, with one message; pydantic's would have a part for each type."""
+    try:
+        return validate(given)
+    except pydantic.ValidationError as error:
+        raise ValueError(f"{given!r}: it must be a number, 0 or more, or the word ours") from error
+
 
 NotNegative = Annotated[float, Field(ge=0)]
+StandardError = Annotated[NotNegative | Literal["ours"] | None, pydantic.WrapValidator(_standard_error)]
+Text = Annotated[str, pydantic.AfterValidator(_text)]
+Identifier = Annotated[str, pydantic.AfterValidator(_identifier)]
 
 
 class Test(Strict):
@@ -47,8 +77,9 @@ class Test(Strict):
     undecided otherwise. A published value without another bound must be met within its tolerance. Beside another
     bound, it is only shown.
 
-    A claim holds only where it could have failed. An interval that meets a bound as a whole is narrow enough: as far
-    on the other side of the bound, it would have failed. Three tests have a condition of their own:
+    A claim holds only where it could have failed. Bounds that every value of the effect meets, or none, are refused: no
+    share is above 1. An interval that meets a bound as a whole is narrow enough: as far on the other side of the bound,
+    it would have failed. Three tests have a condition of their own:
 
     * ``published_se``: our value and the published one may be two combined standard errors apart. These must be
       smaller than ``detectable``, by default half of the published value.
@@ -59,6 +90,7 @@ class Test(Strict):
       repetitions must fail.
     """
 
+    model_config = pydantic.ConfigDict(strict=True, allow_inf_nan=False)  # else true and "1" would count as 1
     __test__ = False  # not a pytest class
 
     effect: str
@@ -69,8 +101,14 @@ class Test(Strict):
     published: float | None = None
     tolerance: NotNegative = Field(0.0, description="relative, of a published value or a strict bound")
     plus_minus: NotNegative | None = Field(None, description="absolute tolerance of a published value")
-    published_se: NotNegative | Literal["ours"] | None = Field(None, description="ours if none was published")
+    published_se: StandardError = Field(None, description="ours if none was published")
     detectable: Positive | None = Field(None, description="absolute deviation from the bound that would have failed")
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _listed(cls, values: Any) -> Any:
+        """YAML's lists as tuples, which strict models take for them."""
+        return {key: tuple(one) if isinstance(one, list) else one for key, one in values.items()}
 
     @pydantic.model_validator(mode="after")
     def _bounded(self):
@@ -83,7 +121,51 @@ class Test(Strict):
             raise ValueError("plus_minus and published_se belong to a published value without another bound")
         if self.detectable is not None and self.published_se is None and len(uppers) + len(lowers) != 1:
             raise ValueError("detectable belongs to published_se, or to a single bound")
+        if self.published_se is not None and self.published == 0 and self.detectable is None:
+            raise ValueError("published: half of 0 is no deviation that could be detected: give detectable")
         return self
+
+    @pydantic.model_validator(mode="after")
+    def _decidable(self):
+        """The claim can hold, and it can fail."""
+        bottom, top = self.range
+        ends = {1: (top, True), -1: (-bottom, True)}  # the largest value that meets all bounds, and whether it does
+        for sign, limit, slack, strict in self.limits():
+            ends[sign] = min(ends[sign], (limit + slack, not strict))
+        (most, with_most), (least, with_least) = ends[1], (-ends[-1][0], ends[-1][1])
+        keys = ("below", "above", "at_most", "at_least") if self.upper or self.lower else ("published",)
+        given = ", ".join(key for key in keys if getattr(self, key) is not None)
+        known = f"every {self.effect} is between {bottom:g} and {top:g}, and " if math.isfinite(bottom) else ""
+        if not (least < most or (least == most and with_most and with_least)):
+            raise ValueError(f"{given}: {known}no value can meet this: choose other bounds")
+        if not any(limit + slack < (top if sign > 0 else -bottom) for sign, limit, slack, _ in self.limits()):
+            raise ValueError(f"{given}: {known}no value can violate this: choose a bound that could fail")
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _compared(self):
+        """No method is its own rival, unless it is another quantity of its own, or on another problem."""
+        given = dict(self)
+        rivals = [(key, given[key]) for key in ("other", "reference") if given.get(key)]
+        rivals += [("others", name) for name in given.get("others", ())]
+        of = given.get("of"), given.get("moment"), given.get("problem"), None
+        to = (given.get(key) for key in ("to", "to_moment", "others_on", "weights"))
+        parts = given.get("parts", ())
+        another = any(one not in (None, own) for own, one in zip(of, to, strict=True))
+        another |= bool(parts) and given.get("source") not in parts
+        met = [] if another else [given.get("method")]
+        for key, name in rivals:
+            if name in met:
+                raise ValueError(f"{key}: {name!r} is compared with itself: name another method")
+            met.append(name)
+        return self
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """The smallest and the largest value that the effect can have."""
+        if self.effect == "problems_solved":
+            return 0.0, float(len(dict(self)["problems"]))
+        return _RATIO if self.effect.endswith("_ratio") else _RANGES.get(self.effect, (-math.inf, math.inf))
 
     @property
     def upper(self) -> list[float]:
@@ -120,9 +202,9 @@ class Test(Strict):
 class Claim(Strict):
     """A published statement, its source, and its test."""
 
-    id: str
-    statement: str
-    source: str
+    id: Identifier
+    statement: Text
+    source: Text
     test: Test
     note: str = ""
     cause: Literal["", "paper", "setting"] = ""  # if it fails: the statement itself, or our setting
@@ -139,16 +221,23 @@ def load(path: str | Path) -> list[Claim]:
     """The claims of a YAML file.
 
     Raises:
-        UserError: the file is missing, or a claim has an unknown effect, argument or value; the message names the file
-            and the claim.
+        UserError: the file is missing or has no claims, a claim has an unknown effect, argument or value, or two have
+            the same ``id``; the message names the file and the claim.
     """
     path = Path(path)
     if not path.is_file():
         raise UserError(f"{path}: no such claims file")
     content = read_yaml(path)
-    if not isinstance(content, list):
+    if not isinstance(content, list) or not content:
         raise UserError(f"{path}: it must be a list of claims")
-    return [parse(entry, f"{path}: claim {number}") for number, entry in enumerate(content, 1)]
+    claims = [parse(entry, f"{path}: claim {number}") for number, entry in enumerate(content, 1)]
+    first: dict[str, int] = {}
+    for number, claim in enumerate(claims, 1):
+        if first.setdefault(claim.id, number) != number:
+            raise UserError(
+                f"{path}: claim {number} {claim.id!r}: id: claim {first[claim.id]} has it too; choose another"
+            )
+    return claims
 
 
 def parse(entry: Any, where: str = "claim") -> Claim:
@@ -261,27 +350,37 @@ def _among(value: Any, values: list[Any]) -> bool:
 
 
 def _judged(claim, effects):
-    test, agreed = claim.test, ""
-    worst = max(effects.each, key=test.badness)
-    if test.published_se is not None:
-        holds, fails, agreed = _agreement(test, worst)
-    else:
-        verdicts = [_verdict(test, effect) for effect in effects.each]
-        holds, fails = all(one for one, _ in verdicts), any(one for _, one in verdicts)
-        decisive = [one for one, found in zip(effects.each, verdicts, strict=True)
-                    if found == (holds, fails) and not math.isnan(one.value)]  # fmt: skip
-        if decisive and not math.isnan(worst.value):
-            worst = max(decisive, key=test.badness)
-    notes = (claim.note, *effects.before, agreed, worst.note, *effects.after)
+    from lowvar_studies.reports.text import would_decide  # it needs this module
+
+    test = claim.test
+    worst, holds, fails, agreed = _decided(test, effects.each)
+    times = math.nan if holds or fails else more(test, effects.each)
+    notes = [claim.note, *effects.before, agreed, worst.note, *effects.after]
+    if getattr(test, "unit", None) == "step" and not math.isnan(times):  # no repetitions: rounds of a benchmark
+        notes, times = [*notes, would_decide(times).replace("repetitions", "rounds")], math.nan
     return {
         "published": test.shown,
         "ours": worst.value,
         "low": worst.low,
         "high": worst.high,
         "verdict": "holds" if holds else "fails" if fails else "undecided",
-        "more": math.nan if holds or fails else more(test, worst),
+        "more": times,
         "note": "; ".join(text for text in notes if text),
     }
+
+
+def _decided(test, each):
+    """The effect that a claim's row shows, whether the claim holds, whether it fails, and a note."""
+    worst = max(each, key=test.badness)
+    if test.published_se is not None:
+        return worst, *_agreement(test, worst)
+    verdicts = [_verdict(test, effect) for effect in each]
+    holds, fails = all(one for one, _ in verdicts), any(one for _, one in verdicts)
+    decisive = [one for one, found in zip(each, verdicts, strict=True)
+                if found == (holds, fails) and not math.isnan(one.value)]  # fmt: skip
+    if decisive and not math.isnan(worst.value):
+        worst = max(decisive, key=test.badness)
+    return worst, holds, fails, ""
 
 
 def _verdict(test, effect):
@@ -300,22 +399,70 @@ def _verdict(test, effect):
     return holds, fails
 
 
-def more(test: Test, effect: Effect) -> float:
-    """How many times as many repetitions would decide an undecided claim, if the value stayed where it is.
+def more(test: Test, each: Sequence[Effect]) -> float:
+    """How many times as many repetitions would decide an undecided claim, if all values stayed where they are.
 
-    The half of an interval towards a bound shrinks with the root of repetitions; of positive values on a logarithmic
-    scale. Infinite for a value at a bound, NaN without an interval.
+    The least number with whose intervals the judge decides: those of all rivals if the values meet the bounds, that of
+    one rival if its value violates one. Infinite for a value at a bound; NaN if an interval that repetitions do not
+    shorten leaves the claim undecided.
     """
-    value, ends = effect.value, (effect.low, effect.high)
-    bounds = [sign * (limit + slack) for sign, limit, slack, _ in test.limits()]
-    if not np.isfinite([value, *ends]).all():
-        return math.nan
-    if min(value, *ends, *bounds) > 0:
-        value, *ends = np.log([value, *ends]).tolist()
-        bounds = np.log(bounds).tolist()
-    within = [bound for bound in bounds if ends[0] <= bound <= ends[1]]
-    halves = [(ends[1] - value if bound >= value else value - ends[0], abs(bound - value)) for bound in within]
-    return max(((half / gap) ** 2 if gap else math.inf for half, gap in halves), default=math.nan)
+
+    def repeated(times):
+        return [_repeated(test, one, times) for one in each]
+
+    def decided(times):
+        return any(_decided(test, repeated(times))[1:3])
+
+    if not decided(_MOST):
+        left = [one for one, shrunk in zip(each, repeated(_MOST), strict=True) if not any(_verdict(test, shrunk))]
+        fixed = test.published_se is not None or not all(_shrinks(test, one) for one in left)
+        return math.nan if fixed else math.inf
+    low, high = 0.0, math.log(_MOST)
+    while high - low > 1e-9:
+        middle = (low + high) / 2
+        low, high = (low, middle) if decided(math.exp(middle)) else (middle, high)
+    return math.exp(high)
+
+
+def _shrinks(test, effect):
+    """Whether more repetitions shorten an interval, as they do not a grid, a hull, or the error of the truth."""
+    cut = test.range == _RATIO and effect.low <= 0  # a ratio's interval that ends at 0, or at infinity, is a bound
+    other = getattr(test, "truth", False) or getattr(test, "unit", None) == "seconds"  # steps, and seconds of each
+    known = np.isfinite([effect.value, effect.low, effect.high]).all()
+    return bool(known) and effect.bounds is None and not cut and not other
+
+
+def _repeated(test, effect, times):
+    """An effect with the interval of ``times`` as many repetitions, if its value stayed where it is.
+
+    Halves of intervals shrink with the root of repetitions, on a logarithmic scale where the interval is more symmetric
+    there; the intervals of shares are those of so many.
+    """
+    value, low, high, n = effect.value, effect.low, effect.high, effect.pairs
+    if effect.errors:  # the first is that over our repetitions, and perhaps that over the published ones
+        share = n / published if (published := getattr(test, "published_repetitions", None)) else 0.0
+        own = effect.errors[0] * math.sqrt((1 / times + share) / (1 + share))
+        effect = replace(effect, errors=(own, *effect.errors[1:]))
+    effect = replace(effect, pairs=n and times * n)
+    if not _shrinks(test, effect):
+        return effect
+    bottom, top = test.range
+    if top == 1 and n:
+        low, high = (float(end) for end in share_interval(value * times * n, times * n))
+        worst = float(share_interval(times * n, times * n)[0]), float(share_interval(bottom * times * n, times * n)[1])
+        return replace(effect, low=low, high=high, reach=effect.reach and worst)
+    ends = np.array([low, value, high])
+    logs = np.log(ends) if low > 0 else ends
+    logarithmic = low > 0 and _skew(logs) < _skew(ends)
+    scaled = logs if logarithmic else ends
+    low, high = (scaled[1] + (scaled[[0, 2]] - scaled[1]) / math.sqrt(times)).tolist()
+    return replace(effect, low=math.exp(low) if logarithmic else low, high=math.exp(high) if logarithmic else high)
+
+
+def _skew(ends):
+    """The difference of an interval's halves."""
+    low, value, high = ends
+    return abs(high + low - 2 * value) / (high - low) if high > low else 0.0
 
 
 def _reachable(test, reach):

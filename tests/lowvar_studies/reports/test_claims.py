@@ -1,19 +1,23 @@
 """One judge for all bounds; what a file of claims may say; the claims that are shipped."""
 
 import inspect
+import math
+import shutil
 
 import numpy as np
 import pandas as pd
 import pytest
 import yaml
-from scipy.stats import binom
+from scipy.stats import binom, nct, t
 
+from lowvar.cli import main
 from lowvar.core.intervals import mean_interval, share_interval
 from lowvar.errors import UserError
 from lowvar_studies.jobs.load import FAMILIES
 from lowvar_studies.jobs.study import Study
 from lowvar_studies.reports import claims as C
 from lowvar_studies.reports.effect import SHARED, Effect, Effects, Missing, compare
+from lowvar_studies.reports.search.effects import _share
 
 NAN, INF = np.nan, np.inf
 # Wang, Geffner and Domke (2024), by dataset, or the model `ppca`. Table 1: variance of the naive gradient at the end of a run of joint (V, V_n, V_eps)
@@ -36,11 +40,11 @@ MILLISECONDS = {
 
 @pytest.fixture
 def verdict(monkeypatch, judge):
-    """The row of effects under bounds."""
+    """The row of effects under bounds; a name tells what values the effect can have."""
 
-    def verdict(effects, **bounds):
-        monkeypatch.setitem(C.EFFECTS, "given", lambda tables: effects)
-        return judge("given", {}, **bounds)
+    def verdict(effects, name="given", **bounds):
+        monkeypatch.setitem(C.EFFECTS, name, lambda tables: effects)
+        return judge(name, {}, **bounds)
 
     return verdict
 
@@ -58,7 +62,7 @@ def verdict(monkeypatch, judge):
         ({"published": 100, "tolerance": 0.1}, 100, (95, 105), (85, 105), (111, 130)),
         ({"published": -100, "tolerance": 0.1}, -100, (-105, -95), (-105, -85), (1, 2)),
         ({"published": 72.89, "plus_minus": 0.02}, 72.89, (72.88, 72.9), (72.8, 72.9), (72.92, 73)),
-        ({"published": "4e2"}, 400, (400, 400), (399, 401), (401, 402)),
+        ({"published": 400}, 400, (400, 400), (399, 401), (401, 402)),
         ({"published": 9, "below": 1}, 9, (0.5, 0.9), (0.5, 1.5), (1.1, 2)),  # for the reader
     ],
 )
@@ -188,6 +192,10 @@ def test_agreement_must_have_been_able_to_fail(verdict):
 
 
 ERROR = {"effect": "coverage", "problem": "p", "task": "f", "method": "m", "sizes": 20}
+SHARE = {"effect": "share", "problem": "p", "method": "m", "event": "target"}
+SOLVED = {"effect": "problems_solved", "problems": ["p", "q"], "method": "m"}
+PARTS = {"effect": "variance_ratio", "problem": "p", "method": "m", "others": ["m"]}
+FRACTION = {"effect": "elbo_fraction", "problem": "p", "method": "m", "other": "n", "reference": "o"}
 RATIO = {"effect": "measured_ratio", "problem": "p", "method": "m", "of": "variance", "others": ["n"]}
 
 
@@ -205,6 +213,42 @@ RATIO = {"effect": "measured_ratio", "problem": "p", "method": "m", "of": "varia
         (RATIO | {"below": 1, "interval": "ranks"}, "did you mean 'rank'"),
         (ERROR | {"published": 1, "sizes": True}, "sizes = True"),
         ({"effect": "evaluation_ratio", "problem": "p", "method": "m", "below": 1}, "key 'others' is missing"),
+        *(
+            (RATIO | {key: value}, f"test: {key} = ")
+            for key in ("below", "above", "at_most", "at_least", "published")
+            for value in (NAN, INF, -INF, True, "1", [1])
+        ),
+        *(
+            (RATIO | {"published": 1, key: value}, f"test: {key}")
+            for key in ("tolerance", "plus_minus", "published_se")
+            for value in (NAN, INF, True, "1", -1)
+        ),
+        *(
+            (ERROR | {"at_least": 0.95, "detectable": value}, "test: detectable = ")
+            for value in (NAN, INF, True, "1", 0)
+        ),
+        (SHARE | {"at_most": 0.5, "target": INF}, "test: target = "),
+        (ERROR | {"published": 0, "published_se": 0.1}, "test: published: .*give detectable"),
+        (RATIO | {"above": 2, "below": 1}, "test: below, above: .*no value can meet"),
+        (RATIO | {"at_least": 1, "below": 1}, "test: below, at_least: .*no value can meet"),
+        (RATIO | {"below": 0}, "test: below: .*no value can meet"),
+        (RATIO | {"at_least": 0}, "test: at_least: .*no value can violate"),
+        (SHARE | {"below": 1}, "test: below: .*no value can violate"),  # it could never hold
+        (SHARE | {"at_most": 0.9, "tolerance": 0.2}, "test: at_most: .*no value can violate"),
+        (SHARE | {"above": 1}, "test: above: .*no value can meet"),
+        (SHARE | {"published": 1.2}, "test: published: .*no value can meet"),
+        (ERROR | {"above": 0}, "test: above: .*no value can violate"),
+        (ERROR | {"effect": "same_side", "at_least": 0.5}, "test: at_least: .*no value can violate"),
+        (SOLVED | {"at_most": 2}, "test: at_most: .*no value can violate"),
+        (SOLVED | {"at_least": 3}, "test: at_least: .*no value can meet"),
+        (RATIO | {"below": 1, "others": ["n", "m"]}, "test: others: 'm' is compared with itself"),
+        (RATIO | {"below": 1, "others": ["n", "n"]}, "test: others: 'n' is compared with itself"),
+        (RATIO | {"below": 1, "others": ["m"], "to": "variance"}, "test: others: 'm'"),
+        (RATIO | {"below": 1, "others": ["m"], "to_moment": "along"}, "test: others: 'm'"),
+        (PARTS | {"below": 1, "parts": ["total"]}, "test: others: 'm'"),
+        (PARTS | {"effect": "difference", "above": 0, "others_on": "p"}, "test: others: 'm'"),
+        (FRACTION | {"below": 1, "other": "m"}, "test: other: 'm'"),
+        (FRACTION | {"below": 1, "reference": "n"}, "test: reference: 'n'"),
     ],
 )
 def test_claims_that_say_too_little_or_too_much(tmp_path, test, words):
@@ -213,6 +257,62 @@ def test_claims_that_say_too_little_or_too_much(tmp_path, test, words):
     with pytest.raises(UserError, match=words) as error:
         C.load(path)
     assert str(path) in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        PARTS | {"source": "monte_carlo", "parts": ["subsampling"]},
+        PARTS | {"weights": {"subsampling": 0.5}},
+        RATIO | {"others": ["m"], "to": "squared_error"},
+        RATIO | {"others": ["m"], "to_moment": "start"},
+        PARTS | {"effect": "difference", "others_on": "q"},
+        SHARE | {"at_least": 1},
+        SHARE | {"below": 1, "above": 0.5},
+        SOLVED | {"published": 2},
+    ],
+)
+def test_a_method_beside_another_quantity_of_its_own(test):
+    bound = {} if {"published", "above", "at_least"} & set(test) else {"below": 1}
+    assert C.parse({"id": "a", "statement": "b", "source": "c", "test": test | bound}).test.method == "m"
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("", "list of claims"),
+        ("[]", "list of claims"),
+        ("id: a", "list of claims"),
+        ([{}, {}], "claim 2 'a': id: claim 1 has it"),
+        ([{"id": ""}], "claim 1 '': id: '': it must"),
+        ([{}, {"id": "a b"}], "claim 2 'a b': id: 'a b'"),
+        ([{"id": 3}], "claim 1 3: id = 3"),
+        ([{"statement": " "}], "claim 1 'a': statement: it must not be empty"),
+        ([{"source": ""}], "claim 1 'a': source: it must not be empty"),
+    ],
+)
+def test_a_file_without_claims_or_with_claims_without_a_name(tmp_path, content, words):
+    (tmp_path / "claims").mkdir()
+    path, claim = (
+        tmp_path / "claims/one.yaml",
+        {"id": "a", "statement": "b", "source": "c", "test": RATIO | {"below": 1}},
+    )
+    path.write_text(content if isinstance(content, str) else yaml.safe_dump([claim | one for one in content]))
+    with pytest.raises(UserError, match=words) as error:
+        C.load(path)
+    assert str(path) in str(error.value)
+
+
+def test_the_command_refuses_two_claims_of_one_name(repository, tmp_path, capsys):
+    shutil.copy(repository / "workflow/experiments/quickstart.yaml", tmp_path)
+    claim = {"id": "a", "statement": "b", "source": "c", "test": RATIO | {"below": 1}}
+    (tmp_path / "two.yaml").write_text(yaml.safe_dump([claim, claim]))
+    words = ["claims", str(tmp_path / "quickstart.yaml"), "--scale", "smoke", "--results", str(tmp_path / "results")]
+    assert main([*words, "--claims", str(tmp_path / "two.yaml")]) == 2
+    said = capsys.readouterr().err
+    assert "two.yaml: claim 2 'a': id" in said
+    assert "Traceback" not in said
+    assert not (tmp_path / "results").exists()
 
 
 def interval(effect):
@@ -305,36 +405,155 @@ def _printed(claim, test, experiment):
     return {(test["effect"], test["problem"])}
 
 
+def covering(k, n):
+    """The effect of ``coverage`` with k of n repetitions."""
+    return Effect(k / n, *(float(end) for end in share_interval(k, n)), pairs=n)
+
+
+def on_a_side(k, n):
+    """The effect of ``same_side`` with k of n estimates on a side."""
+    row = {"problem": "p", "method": "m", "sizes": "20", "backend": "torch", "task": "f", "error": 1.0}
+    estimates = pd.DataFrame([row] * k + [row | {"error": -1.0}] * (n - k))
+    errors = pd.DataFrame([row | {"truth_error": 0.0, "repetitions": n, "failed": 0}])
+    return C.EFFECTS["same_side"]({"estimates": estimates, "errors": errors}, "p", "m", "20", "f")
+
+
+def test_shipped_claims_about_shares_can_hold_and_fail_with_their_repetitions(repository):
+    """Of the shares that their numbers of repetitions can give, one holds and one fails."""
+    number = 0
+    for path in sorted((repository / "workflow" / "claims").glob("*.yaml")):
+        experiment = Study.load(repository / "workflow/experiments" / path.name, "paper").experiment
+        for claim in C.load(path):
+            test = dict(claim.test)
+            if test["effect"] == "share":
+                n = min(experiment.repetitions(one) for one in (test["method"], *test["others"]))
+                each = [_share(np.arange(n) < k) for k in range(n + 1)]
+            elif test["effect"] in ("coverage", "same_side"):
+                n = experiment.repetitions(test["problem"])
+                make, least = {"coverage": (covering, 0), "same_side": (on_a_side, (n + 1) // 2)}[test["effect"]]
+                each = [make(k, n) for k in range(least, n + 1)]
+            else:
+                continue
+            found = {C._verdict(claim.test, one) for one in each}
+            assert {(True, False), (False, True)} <= found, f"{path.name}: {claim.id}, {n} repetitions"
+            number += 1
+    assert number > 90
+
+
+def ends(half, value=1.0, **more):
+    """An effect with an interval of these halves."""
+    return Effect(value, value - half, value + half, **more)
+
+
 @pytest.mark.parametrize(
-    ("effect", "bounds", "times"),
+    ("effects", "bounds", "times"),
     [
-        (Effect(0.9, 0.7, 1.1), {"above": -1, "below": 1}, 4.0),  # the half towards the bound is twice the gap
-        (Effect(2.0, 0.5, 8.0), {"above": 1}, 4.0),  # a ratio: log 4 over log 2
-        (Effect(1.0, 0.5, 2.0), {"above": 1}, INF),
-        (Effect(1.0), {"above": 1}, NAN),
-        (Effect(0.5, 0.4, 0.6), {"below": 1}, NAN),  # decided
+        ([Effect(0.9, 0.7, 1.1)], {"above": -1, "below": 1}, 4.0),  # the half towards the bound is twice the gap
+        ([Effect(2.0, 0.5, 8.0)], {"above": 1}, 4.0),  # a ratio: log 4 over log 2
+        ([Effect(1.0, 0.5, 2.0)], {"above": 1}, INF),
+        ([Effect(1.0)], {"above": 1}, NAN),
+        ([Effect(0.5, 0.4, 0.6)], {"below": 1}, NAN),  # decided
+        ([ends(3, 1.5)], {"above": -1, "below": 1}, 36.0),  # it fails by one of the bounds
+        ([ends(2), ends(3), ends(0.5)], {"above": 0}, 9.0),  # all rivals must be decided for it to hold
+        ([ends(2), ends(3, -1), ends(2, -1)], {"above": 0}, 4.0),  # and one for it to fail
+        ([ends(2), ends(3, -1)], {"above": 0}, 9.0),
+        ([ends(2), ends(3, 0.0)], {"above": 0}, INF),
+        ([ends(2), Effect(NAN)], {"above": 0}, NAN),
+        ([ends(2), ends(3, bounds=(-2.0, 4.0))], {"above": 0}, NAN),  # of a grid, or a hull
+        ([ends(2, -1), ends(3, bounds=(-2.0, 4.0))], {"above": 0}, 4.0),
+        ([ends(3, bounds=(NAN, NAN))], {"above": 0}, NAN),
+        ([ends(0.2, 0.96)], {"at_least": 0.95, "detectable": 0.1}, 4.0),  # the width, not the distance to the bound
+        ([ends(0.2, 0.94)], {"at_least": 0.95, "detectable": 0.1}, 4.0),
+        ([ends(0.2, 0.8)], {"at_least": 0.95, "detectable": 0.1}, (0.2 / 0.15) ** 2),
+        ([ends(0.2, pairs=50, errors=(0.3, 0.0))], {"published": 1.1, "published_se": 0}, (0.6 / 0.55) ** 2),
+        ([ends(0.2, pairs=50, errors=(0.3, 0.0))], {"published": 1.1, "published_se": 0.2}, 0.36 / (0.55**2 - 0.16)),
+        ([ends(0.2, pairs=50, errors=(0.3, 0.1))], {"published": 1.1, "published_se": "ours"}, 0.72 / (0.55**2 - 0.04)),
+        ([ends(0.2, pairs=50, errors=(0.3, 0.0))], {"published": 1.1, "published_se": 0.3}, NAN),  # theirs is too large
+        ([ends(0.2, pairs=2, errors=(0.1, 0.0))], {"published": 1.1, "published_se": 0}, 2.5),  # five repetitions
     ],
 )
-def test_an_undecided_claim_says_how_many_repetitions_would_decide_it(verdict, effect, bounds, times):
-    np.testing.assert_allclose(float(verdict(effect, **bounds)["more"]), times)
+def test_an_undecided_claim_says_how_many_repetitions_would_decide_it(verdict, effects, bounds, times):
+    np.testing.assert_allclose(float(verdict(Effects(effects), **bounds)["more"]), times)
 
 
-def test_as_many_repetitions_as_it_says_decide_a_claim(judge):
-    """Means of normal values about a gap of 0.3: with 1.5 times the repetitions that `more` asks for, nine in ten decide."""
-    rng, decided, asked = np.random.default_rng(0), 0, []
-    for _ in range(200):
-        few = rng.normal(0.3, 1, 20)
-        row = judge_mean(judge, few)
-        if row["verdict"] == "undecided" and row["more"] < 10:
-            asked.append(row["more"])
-            values = few.mean() + rng.standard_normal(int(20 * row["more"] * 1.5))
-            decided += judge_mean(judge, values - (values.mean() - few.mean()))["verdict"] != "undecided"
-    assert len(asked) > 50
-    assert decided / len(asked) > 0.9
+@pytest.mark.parametrize(("low", "times"), [(0.25, 4.0), (0.0, NAN)])
+def test_a_ratio_whose_interval_ends_at_0_is_bounded_by_what_did_not_arrive(verdict, low, times):
+    row = verdict(Effect(0.5, low, 1.0), "effort_ratio", above=2**-1.5)
+    np.testing.assert_allclose(float(row["more"]), times)
+    assert np.isnan(verdict(Effect(2.0, 0.5, INF), "effort_ratio", above=1)["more"])
 
 
-def judge_mean(judge, values):
-    """The verdict on the mean of values being above 0."""
-    mean, low, high = mean_interval(values)
-    table = pd.DataFrame({"k": ["a"], "x": [mean], "x_low": [low], "x_high": [high]})
-    return judge("value", {"t": table}, table="t", column="x", at={"k": "a"}, above=0)
+@pytest.mark.parametrize(
+    ("k", "n", "bounds", "more", "decided"),
+    [
+        (1, 6, {"above": 0.5}, (1.5, 2.0), (2, 12, "fails")),
+        (2, 2, {"at_least": 0.5}, np.log(0.025) / np.log(0.5) / 2, (6, 6, "holds")),  # none of six would fail
+        (0, 5, {"above": 0.3}, np.log(0.025) / np.log(0.7) / 5, (0, 11, "fails")),
+    ],
+)
+def test_a_share_is_decided_by_the_interval_of_so_many_repetitions(verdict, k, n, bounds, more, decided):
+    found = verdict(_share(np.arange(n) < k), "share", **bounds)
+    assert found["verdict"] == "undecided"
+    assert more[0] < found["more"] < more[1] if isinstance(more, tuple) else found["more"] == pytest.approx(more)
+    k, n, word = decided
+    assert verdict(_share(np.arange(n) < k), "share", **bounds)["verdict"] == word
+
+
+def test_repetitions_that_two_published_means_need(judge):
+    """More of ours shrink our standard error, and not that of a published mean of ten repetitions."""
+
+    def judged(times):
+        row = {"k": "a", "x": [1.0], "x_low": 0.8, "x_high": 1.2, "x_se": 0.5 / np.sqrt(times), "truth_error": 0.01,
+               "repetitions": 20 * times}  # fmt: skip
+        return judge("value", {"t": pd.DataFrame(row)}, table="t", column="x", at={"k": "a"}, published=1.2,
+                     published_se="ours", published_repetitions=100)  # fmt: skip
+
+    times = judged(1)["more"]
+    assert 1 < times < 10
+    assert [judged(times * near)["verdict"] for near in (0.99, 1.01)] == ["undecided", "holds"]
+
+
+def test_more_repetitions_do_not_shorten_the_error_of_the_truth(judge):
+    row = {"k": "a", "x": [1.0], "x_low": 0.5, "x_high": 1.5, "truth_error": 0.1}
+    given = {"table": "t", "column": "x", "at": {"k": "a"}, "above": 0.75}
+    both = [judge("value", {"t": pd.DataFrame(row)}, **given, truth=truth)["more"] for truth in (False, True)]
+    np.testing.assert_allclose(both, [4, NAN])
+
+
+@pytest.mark.parametrize("shift", [0.3, -0.1])
+def test_as_many_repetitions_as_it_says_decide_a_claim_in_about_half_of_all_samples(verdict, shift):
+    """Means of fresh normal values, as far from 0 as the first ones were: the share of decided claims is as computed.
+
+    The effect that needs most repetitions (to hold, or fewest of those that violate the bound) is then decided in half
+    of all samples; the others, each by itself, as noncentral t distributions say.
+    """
+    rng, spreads, n, fresh = np.random.default_rng(0), np.array([[0.5], [1.0], [2.0]]), 20, 8
+    decided, expected, words = [], [], set()
+    while len(expected) < 40:
+        few = rng.normal(shift, spreads, (3, n))
+        mean, low, _ = np.array([mean_interval(values) for values in few]).T
+        row = verdict(means(few), above=0)
+        needed = ((mean - low) / mean) ** 2  # of each alone
+        times = needed[mean < 0].min() if (mean < 0).any() else needed.max()
+        if row["verdict"] != "undecided" or times > 10:
+            continue
+        deviation, size = few.std(axis=1, ddof=1), math.ceil(n * row["more"])
+        found = [verdict(means(rng.normal(mean, deviation, (size, 3)).T), above=0)["verdict"] for _ in range(fresh)]
+        decided.append(np.mean([word != "undecided" for word in found]))
+        words |= set(found)
+        asked = math.ceil(n * times)
+        at, centre = t.ppf(0.975, asked - 1), mean / deviation * np.sqrt(asked)
+        either = nct.sf(at, asked - 1, centre), nct.cdf(-at, asked - 1, centre)
+        holds, fails = (np.nan_to_num(one) for one in either)  # far tails are NaN
+        expected.append(holds.prod() + 1 - (1 - fails).prod())
+    expected = np.array(expected)
+    spread = np.sqrt((expected * (1 - expected)).sum() / fresh) / len(expected)
+    assert 0.35 < expected.mean() < 0.8
+    assert abs(np.mean(decided) - expected.mean()) < 4 * spread
+    assert "undecided" in words
+    assert words & {"holds", "fails"}
+
+
+def means(rows):
+    """An effect for each row: the mean with its t-interval."""
+    return Effects([Effect(*mean_interval(values)) for values in rows])

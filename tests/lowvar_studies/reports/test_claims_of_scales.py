@@ -58,7 +58,7 @@ def folder(tmp_path_factory):
 
 def test_what_other_scales_alone_make_is_not_made(folder):
     others = [error(sizes=40), error(method="linear"), RATIO, error(problem="pair", sizes="20/10"),
-              {"effect": "coverage", "problem": "borehole", "method": "linear", "sizes": 10, "task": "high", "above": 0}]  # fmt: skip
+              {"effect": "coverage", "problem": "borehole", "method": "linear", "sizes": 10, "task": "high", "above": 0.5}]  # fmt: skip
     study = written(folder, INTEGRAL, error(), *others)
     rows = pd.read_csv(jobs.claims(study))
     assert list(rows["verdict"]) == ["fails"] + ["not made"] * len(others)

@@ -125,7 +125,7 @@ def test_gaps_need_an_optimum_and_comparisons_need_pairs(judge):
     apart = {"ends": rows[(rows["method"] == "m") == (rows["repetition"] == 0)]}
     for effect, more in (("final_gap_ratio", {}), ("share", {"event": "lower"})):
         with pytest.raises(UserError, match="have no common repetitions"):
-            judge(effect, apart, **AT, **more, others=["n"], below=1)
+            judge(effect, apart, **AT, **more, others=["n"], below=0.5)
 
 
 def test_problems_solved(judge):
@@ -173,6 +173,6 @@ def test_lower_rate(judge, mine, n, ours, verdict):
 )
 def test_what_the_tables_do_not_have(judge, event, method, words):
     with pytest.raises(UserError, match=words):
-        judge("share", ends(m=[1]), problem="p", method=method, event=event, below=1)
+        judge("share", ends(m=[1]), problem="p", method=method, event=event, below=0.5)
     with pytest.raises(UserError, match=r"'hits' has no rows of target 0.1"):
-        judge("share", hits(m=[1]), **AT, event="target", target=0.1, below=1)
+        judge("share", hits(m=[1]), **AT, event="target", target=0.1, below=0.5)

@@ -161,7 +161,7 @@ def test_elbo_fraction(judge, shift, verdict):
     [
         ([[-30.0, -20.0, -39.0], [-1.0, -1.0, -1.0]], {}, "holds", 0.5),
         ([[-30.0, -20.0, -39.0], [-1.0, -1.0, -1.0]], {"below": 0.4}, "fails", 0.5),
-        ([[-80.0, -70.0, -80.0], [-70.0, -60.0, -70.0]], {}, "fails", INF),  # nobody gets there
+        ([[-80.0, -70.0, -80.0], [-70.0, -60.0, -70.0]], {}, "fails", 1.0),  # nobody gets there: a bound
         ([[-25.0, -70.0, -39.0], [-25.0, -60.0, -39.0]], {}, "undecided", None),
         ([[-80.0, -70.0, -80.0], [-70.0, -60.0, -70.0]], {"level": 0.0}, "undecided", None),
         ([[-40.0] * 3, [-1.0] * 3], {"level": -40.0}, "undecided", np.exp(np.mean(np.log([10 / 15, 1, 0.5])))),
@@ -195,11 +195,36 @@ def test_the_time_of_a_step_is_compared_in_rounds_of_a_benchmark(judge):
     assert (row["verdict"], row["ours"]) == ("holds", pytest.approx(1.7, rel=0.01))
     assert judge("effort_ratio", tables, **step, below=1.6)["verdict"] == "fails"
     tables["times"] = times(naive=busy, joint=busy[::-1])
-    assert judge("effort_ratio", tables, **step, below=1.6)["verdict"] == "undecided"
+    row = judge("effort_ratio", tables, **step, below=1.6)
+    assert (row["verdict"], np.isnan(row["more"])) == ("undecided", True)  # no repetitions would decide it
+    assert row["note"].endswith("times as many rounds would decide it")
     tables["times"] = times(naive=busy)
     for unit in ("step", "seconds"):
         row = judge("effort_ratio", tables, **AT, unit=unit, below=1.6)
         assert (row["verdict"], "not judged" in row["note"]) == ("undecided", True)
+
+
+@pytest.mark.parametrize(("unit", "told"), [("iterations", True), ("seconds", False)])
+def test_more_runs_alone_do_not_shorten_the_interval_of_seconds(judge, unit, told):
+    tables = gathered(NAIVE, runs("joint", [START, [-40.0] * 3, [-1.0] * 3]))
+    tables["times"] = times(naive=[1.0, 2.0], joint=[1.0, 2.2])
+    row = judge("effort_ratio", tables, **AT, level=-40, unit=unit, below=1)
+    assert (row["verdict"], np.isfinite(row["more"])) == ("undecided", told)
+
+
+@pytest.mark.parametrize("interval", ["t", "rank"])
+def test_a_ratio_that_runs_only_bound_says_so(judge, interval):
+    """The rival never arrives: at best it does right after its last evaluation. And the other way round."""
+    few, most = [[-9.0] * 8, [-8.0] * 8, [-7.0] * 8], [[-9.0] * 8, [-1.0] * 8, [-0.5] * 8]
+    tables = gathered(runs("naive", few), runs("joint", most))
+    row = judge("effort_ratio", tables, **AT, level=-5.0, interval=interval, below=1)
+    assert (row["verdict"], row["low"], row["ours"]) == ("holds", 0, row["high"])
+    assert 0 < row["ours"] < 0.5
+    assert "upper bound" in row["note"]
+    row = swapped(judge, "effort_ratio", tables, level=-5.0, interval=interval, below=1)
+    assert (row["verdict"], row["high"], row["ours"]) == ("fails", INF, row["low"])
+    assert 2 < row["ours"] < INF
+    assert "lower bound" in row["note"]
 
 
 @pytest.mark.parametrize(("missing", "verdict"), [(9, "fails"), (8, "undecided"), (0, "holds")])  # p = 0.02 and 0.11
@@ -388,6 +413,8 @@ def test_measured_difference_after_the_same_evaluations(judge):
     row = difference(judge, mine, rival, by="evaluations")
     assert (row["verdict"], row["ours"]) == ("fails", pytest.approx(-5.0))  # between -9 + 2 and -5 + 2
     assert "after 200 evaluations, between -7 and -3" in row["note"]
+    hull = difference(judge, mine, rival, by="evaluations", above=-4.0)
+    assert (hull["verdict"], np.isnan(hull["more"])) == ("undecided", True)  # of two evaluations, not of repetitions
 
 
 def test_measured_difference_after_evaluations_that_no_stop_has(judge):
@@ -454,7 +481,11 @@ def test_state_is_measured_in_bytes(judge):
 )  # fmt: skip
 def test_claims_of_what_did_not_run(judge, effect, test, words):
     with pytest.raises(UserError, match=words):
-        judge(effect, measured(trace("mc")), **{"problem": "p", "method": "mc", "others": ["mc"], "below": 1} | test)
+        judge(
+            effect,
+            measured(trace("mc"), trace("n")),
+            **{"problem": "p", "method": "mc", "others": ["n"], "below": 1} | test,
+        )
 
 
 # settings ---------------------------------------------------------------------------------------------------------

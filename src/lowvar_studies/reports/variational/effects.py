@@ -132,7 +132,8 @@ def effort_ratio(tables, problem: str, method: str, others: Rivals,
     A geometric mean over pairs; of a step, over rounds in which a benchmark alternates the methods. Without the
     benchmark's file it is not judged: times of separate jobs depend on what else the machine does.
     The default level is the final ELBO of the rival's repetition in the pair. A run that does not reach the level
-    bounds the ratio; the interval then extends from the smallest to the largest bound. With ``interval="rank"``, it is
+    bounds the ratio; the interval then extends from the smallest to the largest bound, and the value is the median of
+    the finite side, with a note, if the median ratio itself is only bounded. With ``interval="rank"``, it is
     the median ratio, and the distribution-free interval of the median of the bounds.
     """
     if unit == "step":
@@ -162,16 +163,15 @@ def effort_ratio(tables, problem: str, method: str, others: Rivals,
             notes.append(f"fewer than {_PAIRS}: undecided")
             each.append(Effect(float(np.median([low, high])), 0.0, np.inf))
         elif interval == "rank":
-            (least, bottom, _), (most, _, top) = rank_interval(low), rank_interval(high)
+            (_, bottom, _), (_, _, top) = rank_interval(low), rank_interval(high)
             notes += [statistic(interval).strip("; "), *_missed(method, other, low, high)]
             within = pace.high / pace.value if pace.pairs else 1.0
-            each.append(Effect(most if np.isinf(most) else least, bottom / within, top * within))
+            each.append(_bounded(low, high, bottom / within, top * within))
         elif np.array_equal(low, high):
             each.append(_widened(np.exp(centre(np.log(low))), pace))
         else:
             notes += _missed(method, other, low, high)
-            middle = float(np.median(np.where(np.isinf(high), np.inf, low)))
-            each.append(Effect(middle, float(low.min()), float(high.max())))
+            each.append(_bounded(low, high, float(low.min()), float(high.max())))
     return Effects(each, before=notes)
 
 
@@ -221,6 +221,16 @@ def _missed(method, other, low, high):
     """Notes on repetitions that miss the level."""
     missed = [(method, int(np.isinf(high).sum())), (other, int((low == 0).sum()))]
     return [f"{name} misses the level in {number} of {len(low)}" for name, number in missed if number]
+
+
+def _bounded(low, high, bottom, top):
+    """The median ratio, from bounds on the pairs' ratios, or the bound on it that is known; and an interval."""
+    least, most = float(np.median(low)), float(np.median(high))
+    if least == 0 and np.isfinite(most):
+        return Effect(most, bottom, top, note="the value is an upper bound on the median ratio", rank=least)
+    if np.isinf(most) and least > 0:
+        return Effect(least, bottom, top, note="the value is a lower bound on the median ratio", rank=most)
+    return Effect(most if np.isinf(most) else least, bottom, top)
 
 
 def _raced(own, rival, level):
@@ -373,7 +383,8 @@ def difference(tables, problem: str, method: str, others: Rivals,
         )
         where = f" on {others_on}" if others_on else ""
         note = f"{_UNITS[of]} ahead of {other}{where} after {at:g} {by}{between}; {repeated}"
-        each.append(Effect.from_interval(found, pairs=number, note=note))
+        hull = {"bounds": found[1:]} if between else {}  # repetitions do not shorten it
+        each.append(Effect.from_interval(found, pairs=number, note=note, **hull))
     return Effects(each, before=notes) if each else Effect.certain(np.inf, "; ".join(notes))
 
 
