@@ -33,16 +33,26 @@ _DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 def loaded(family: str) -> dict[str, str]:
     """The modules of lowvar that this process has imported and that numbers of a family can depend on, with hashes.
 
-    Modules that only read settings, write files, draw or judge are left out, as are those of another family unless
-    this family's results need them; ``lowvar.vi`` for a search, say, is imported for the command line alone.
+    Modules that only read settings, write files, draw or judge are left out, as are those of another family:
+    ``lowvar.vi`` for a search, say, is imported for the command line alone.
 
     Args:
         family: ``variational``, ``search`` or ``integral``.
     """
     other = set().union(*_OF_FAMILIES.values()) - _OF_FAMILIES[family]
     names = [name for name in sorted(sys.modules) if name.partition(".")[0] in _PACKAGES and "." in name]
-    used = [name for name in names if not other & set(name.split(".")) and not _WITHOUT_NUMBERS.fullmatch(name)]
+    used = [name for name in names if _part(name) not in other and not _WITHOUT_NUMBERS.fullmatch(name)]
     return {name: digest for name in used if (digest := _hash(name))}
+
+
+def _part(module: str) -> str:
+    """The part of a package that a module is in: ``vi`` of ``lowvar.vi.torch.functions``.
+
+    >>> _part("lowvar_studies.jobs.search.spec"), _part("lowvar_studies.functions.policy")
+    ('search', 'functions')
+    """
+    _, part, *rest = module.split(".")
+    return rest[0] if part in ("jobs", "reports") and rest else part
 
 
 def changed(recorded: Mapping[str, str]) -> list[str]:
