@@ -263,7 +263,7 @@ VERDICTS = [
     ("claims.py", "top < limit or", "top <= limit or", "test_claims.py"),
     ("claims.py", "top = sign * effect.value if effect.counted else top", "top = sign * effect.value", "test_claims.py"),
     ("claims.py", "/ math.sqrt(times)).tolist()", "/ times).tolist()", "test_claims.py"),
-    ("claims.py", "[_repeated(test, one, times) for one in each]", "[_repeated(test, max(each, key=test.badness), times)]", "test_claims.py"),
+    ("claims.py", "[_repeated(test, one, times) for one in each]", "[_repeated(test, max(each, key=test.badness), times) for _ in each]", "test_claims.py"),
     ("claims.py", "reach[0 if sign > 0 else 1]", "reach[1 if sign > 0 else 0]", "test_claims.py"),
     ("claims.py", "value * (1 - self.tolerance)", "value * (1 - 2 * self.tolerance)", "test_claims.py"),
     ("effect.py", "bounds=(float(value), float(value))", "bounds=None", "test_claims.py"),
