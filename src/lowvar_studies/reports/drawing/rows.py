@@ -17,8 +17,20 @@ def whole(table: Frame) -> Frame:
 
 
 def problems(rows: Frame) -> list[str]:
-    """The problems of a table, in the order in which they first appear."""
-    return list(rows["problem"].drop_duplicates())
+    """The problems of a table, in the order of ``ascending``."""
+    return ascending(rows["problem"])
+
+
+def ascending(names: Iterable[str]) -> list[str]:
+    """Names in the order in which they first appear, but for those that differ in a final number alone: by that.
+
+    >>> ascending(["hares_10", "borehole", "hares_2", "hares_10"])
+    ['hares_2', 'hares_10', 'borehole']
+    """
+    names = list(dict.fromkeys(names))
+    stems = {name: str(name).rstrip("0123456789") for name in names}
+    first = {stem: rank for rank, stem in reversed(list(enumerate(stems.values())))}
+    return sorted(names, key=lambda name: (first[stems[name]], int(str(name)[len(stems[name]) :] or -1)))
 
 
 def backends(rows: Frame) -> list[str]:

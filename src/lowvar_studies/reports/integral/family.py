@@ -3,6 +3,7 @@
 from lowvar_studies.jobs.integral import samples
 from lowvar_studies.jobs.integral.spec import IntegralExperiment, SampleSpec
 from lowvar_studies.reports.declarations import Family
+from lowvar_studies.reports.drawing.rows import problems
 from lowvar_studies.reports.integral import effects, errors, figures, files, illustrations
 from lowvar_studies.reports.integral.gathering import build
 
@@ -60,7 +61,7 @@ def summary(tables):
     sums = sums[(sums["tasks"] > 1) & sums["problem"].isin(of)]
     sums = sums.assign(task=[f"sum of {count} tasks" for count in sums["tasks"]])
     sums = sums.rename(columns=lambda name: name.removeprefix("sum_"))
-    places = {name: place for place, name in enumerate(last["problem"].drop_duplicates())}
+    places = {name: place for place, name in enumerate(problems(last))}
     rows = pd.concat([last, sums]).sort_values("problem", kind="stable", key=lambda names: names.map(places))
     cells = [
         f"{value:.3g}" if low != low else f"{value:.3g} [{low:.3g}, {high:.3g}]"

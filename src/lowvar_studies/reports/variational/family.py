@@ -96,5 +96,5 @@ FAMILY = Family(
     tune=tune,
     decomposition=decomposition,
     summary=summary,
-    headlines=("shares", "sizes", "sensitivity", "variance", "convergence"),
+    headlines=("shares", "sizes", "sensitivity", "variance", "iterations"),
 )
