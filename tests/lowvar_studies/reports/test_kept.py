@@ -16,6 +16,7 @@ from lowvar.core import artifact
 from lowvar.errors import UserError
 from lowvar_studies.jobs import code
 from lowvar_studies.jobs import commands as jobs
+from lowvar_studies.jobs.load import FAMILIES
 from lowvar_studies.jobs.study import Study
 from lowvar_studies.reports.claims import load
 from lowvar_studies.reports.front import filled, scoreboard
@@ -99,6 +100,8 @@ def test_pictures_and_tables_are_written_again_from_the_rows_alone(made, page):
 def test_tables_that_rows_lack_are_not_on_the_page(page):
     (page.folder / "ends.parquet").unlink()
     assert own_table(page.study.family, page) == []
+    for family in FAMILIES.values():
+        assert own_table(family, {}) == []
 
 
 def test_pages_of_iterations_open_with_them():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -22,15 +23,21 @@ def problems(rows: Frame) -> list[str]:
 
 
 def ascending(names: Iterable[str]) -> list[str]:
-    """Names in the order in which they first appear, but for those that differ in a final number alone: by that.
+    """Names in the order in which they first appear, but ``name_10, name_5`` by their numbers.
+
+    If there is a plain ``name``, the others are variants of it, and stay behind it as they are.
 
     >>> ascending(["hares_10", "borehole", "hares_2", "hares_10"])
     ['hares_2', 'hares_10', 'borehole']
+    >>> ascending(["fashion", "fashion_80", "fashion_20", "0.01", "0.005"])
+    ['fashion', 'fashion_80', 'fashion_20', '0.01', '0.005']
     """
-    names = list(dict.fromkeys(names))
-    stems = {name: str(name).rstrip("0123456789") for name in names}
-    first = {stem: rank for rank, stem in reversed(list(enumerate(stems.values())))}
-    return sorted(names, key=lambda name: (first[stems[name]], int(str(name)[len(stems[name]) :] or -1)))
+    names, first, places = list(dict.fromkeys(names)), {}, {}
+    for rank, name in enumerate(names):
+        numbered = re.fullmatch(r"(.+)_(\d+)", str(name))
+        stem, number = (numbered[1], int(numbered[2])) if numbered and numbered[1] not in names else (name, 0)
+        places[name] = (first.setdefault(stem, rank), number)
+    return sorted(names, key=lambda name: places[name])
 
 
 def backends(rows: Frame) -> list[str]:

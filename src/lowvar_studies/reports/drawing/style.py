@@ -127,7 +127,7 @@ SCHEMES = {
 }
 _SPARE_COLOURS = ("#009E73", "#D55E00", "#8C8C8C", "#7A4B2A", "#999933")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p", "h", "<", ">", "*", "d")  # of variants, and in place of others
-_DASHES = ("-", _DASH, _DASH_DOT, _DOTS)  # of the variants of the first known method, of the second, ...
+_DASHES = ("-", _DASH, _DASH_DOT, _DOTS)  # of the variants of the first known method with a solid line, ...
 _NEAR = 120.0  # distance of colours up to which a reader may take one for the other
 _SPARE_MARKERS = ("P", "X", "<", ">", "p", "h", "*")  # 5 and 7 are coprime: 35 different pairs
 
@@ -154,7 +154,7 @@ def searchers(names: Iterable[str]) -> dict[str, Estimator]:
     """The style of each search method.
 
     A name that begins with a known one (``es_1e-2``) is a variant of it, with a shade of its colour and its own marker;
-    variants of a second known method are dashed.
+    variants of a second known method with a solid line are dashed.
 
     >>> list(searchers(["pycma", "mine", "es_1e-2", "ingo"]))
     ['ingo', 'es_1e-2', 'pycma', 'mine']
@@ -178,7 +178,7 @@ def _with_variants(names: Iterable[str], family: dict[str, Estimator]) -> dict[s
             looks[known] = look
         of_it = sorted(name for name, base in variants.items() if base == known)
         shades = np.linspace(-0.55, 0.6, len(of_it)) if len(of_it) > 1 else [0.5 * (known in names)]
-        dash = next(dashes) if of_it else "-"
+        dash = next(dashes) if of_it and look.dash == "-" else look.dash
         for name, shade in zip(of_it, shades, strict=False):
             variant = _variant(name[len(known) + 1 :])
             looks[name] = replace(
@@ -187,7 +187,7 @@ def _with_variants(names: Iterable[str], family: dict[str, Estimator]) -> dict[s
                 colour=_shade(look.colour, float(shade)),
                 marker=_MARKERS[count % len(_MARKERS)],
                 width=1.6,
-                dash=look.dash if dash == "-" else dash,
+                dash=dash,
                 variant=variant,
             )
             count += 1

@@ -52,10 +52,13 @@ def metrics(gathered):
 def summary(tables):
     """Mean absolute errors of each problem's last task, with 95 % intervals: a row for each problem and sizes.
 
-    Where that task is one of several, and not derived from the others, a row with the sum over all follows.
+    Where that task is one of several, and not derived from the others, a row with the sum over all follows. None where
+    kept rows lack a table.
     """
     import pandas as pd
 
+    if not {"errors", "sums"} <= set(tables):
+        return None
     last, sums = errors.last_task(tables["errors"]), tables["sums"]
     of = last.loc[~last["derived"], "problem"]
     sums = sums[(sums["tasks"] > 1) & sums["problem"].isin(of)]

@@ -14,7 +14,7 @@ from lowvar_studies.reports.drawing import charts
 from lowvar_studies.reports.drawing.charts import Lines
 from lowvar_studies.reports.drawing.rows import in_order, numbers, one_backend, part, positive, problems
 from lowvar_studies.reports.drawing.style import Estimator, estimators
-from lowvar_studies.reports.variational.diagnostics import DIAGNOSTICS, REALISED
+from lowvar_studies.reports.variational.diagnostics import DIAGNOSTICS
 from lowvar_studies.reports.variational.gathering import looks_at
 
 _TOGETHER = 5  # most methods whose true and conditional lines share a panel
@@ -89,15 +89,15 @@ def draw(rows: Frame, quantities: tuple[str, str], words: tuple[str, str], unit:
 
 
 def on_log_scale(rows: Frame) -> Frame:
-    """The rows with intervals of arithmetic means of positive values made for a logarithmic axis.
+    """The rows with the intervals of true squared errors, which are arithmetic means, made for a logarithmic axis.
 
     The upper end of a t-interval is ``mean + h``; the logarithm of the mean then has half the width ``h / mean``, to
     first order. Unlike ``mean - h``, the lower end ``mean exp(-h / mean)`` is never negative.
     """
-    half = (rows["high"] - rows["mean"]) / rows["mean"]
-    own = rows["quantity"].isin(REALISED[:2])
-    return rows.assign(low=rows["low"].where(~own, rows["mean"] * np.exp(-half)),
-                       high=rows["high"].where(~own, rows["mean"] * np.exp(half)))  # fmt: skip
+    own = rows["quantity"] == "squared_error"
+    factor = np.exp(((rows["high"] - rows["mean"]) / rows["mean"]).where(own, 0.0))
+    low, high = rows["mean"] / factor, rows["mean"] * factor
+    return rows.assign(low=low.where(own, rows["low"]), high=high.where(own, rows["high"]))
 
 
 def why_empty(rows: Frame) -> str:
