@@ -84,6 +84,7 @@ def add(commands, lists) -> None:
         "--judge", action="store_true", help="judge all claims as they are stated now, and write the verdicts"
     )
     sub.add_argument("--draw", metavar="FOLDER", help="draw all figures again from the kept rows")
+    sub.add_argument("--redraw", action="store_true", help="write the pages' pictures and tables again from the rows")
     sub.add_argument("--fill", metavar="FILE.md", nargs="+", default=[], help="fill in the numbers that it names")
 
     sub = new("remake", _remake, "make a kept page, or one of its claims or figures, again from nothing, and compare")
@@ -279,7 +280,7 @@ def _kept(args):
         if (now := filled(text, every)) != text:
             write_text(path, now)
             print(path)
-    if not (args.judge or args.draw or args.check or args.fill):
+    if not (args.judge or args.draw or args.redraw or args.check or args.fill):
         print(kept.listed(pages))
     if wrong:
         sys.exit(1)
@@ -290,6 +291,8 @@ def _of_kept(page, args) -> bool:
     if args.judge:
         for path in page.judge():
             print(path)
+    for path in page.redraw() if args.redraw else ():
+        print(path)
     if args.draw:
         print(f"{page.name}: {len(page.draw(args.draw)) // 3} figures drawn in {args.draw}")
     begun = time.monotonic()

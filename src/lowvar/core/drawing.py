@@ -169,6 +169,20 @@ def times(value: float) -> str:
 
 
 @with_style
+def png(figure: Picture) -> bytes:
+    """The content of ``stem.png``, as ``save`` writes it."""
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+    return _bytes(figure, "png")
+
+
+def _bytes(figure: Picture, ending: str) -> bytes:
+    stream = io.BytesIO()
+    figure.savefig(stream, format=ending, dpi=200, metadata=_METADATA[ending])
+    return stream.getvalue()
+
+
+@with_style
 def save(figure: Picture, stem: str | os.PathLike, rows: Any) -> list[Path]:
     """Writes ``stem.svg``, ``stem.png`` (200 dpi) and ``stem.csv``; equal input gives equal bytes.
 
@@ -187,11 +201,7 @@ def save(figure: Picture, stem: str | os.PathLike, rows: Any) -> list[Path]:
     """
     figure.draw_without_rendering()
     figure.set_layout_engine("none")  # vector and bitmap share the layout that was just computed
-    content = {}
-    for ending, metadata in _METADATA.items():
-        stream = io.BytesIO()
-        figure.savefig(stream, format=ending, dpi=200, metadata=metadata)
-        content[ending] = stream.getvalue()
+    content = {ending: _bytes(figure, ending) for ending in _METADATA}
     content["csv"] = rows.to_csv(index=False, lineterminator="\n").encode()
     paths = []
     for ending, blob in content.items():

@@ -1,6 +1,5 @@
 """Pages of finished experiments in ``docs/reproduction``: claims, small figures, wall times and provenance."""
 
-import io
 import json
 from pathlib import Path
 
@@ -11,9 +10,7 @@ from lowvar_studies.jobs import code, commands
 from lowvar_studies.jobs.study import Study
 from lowvar_studies.reports import kept
 from lowvar_studies.reports.gathered import Gathered
-from lowvar_studies.reports.text import claims_table, markdown, summary
-
-_WIDEST = 1000  # pixels of one
+from lowvar_studies.reports.text import claims_table, figures, markdown, own_table, summary
 
 
 def keep(study: Study, folder: str | Path, *, draft: bool = False) -> list[Path]:
@@ -44,9 +41,9 @@ def keep(study: Study, folder: str | Path, *, draft: bool = False) -> list[Path]
     drawn = {path.stem: path for path in commands.figures(study) if path.suffix == ".png"}
     about |= {"code": about["code"] | code.loaded(study.experiment.family)}
     rows = kept.write(study, folder, about)
-    judged = [kind for kind in drawn if folder / kept.ROWS / name / f"{study.figures[kind].table}.parquet" in rows]
-    order = dict.fromkeys([study.headline.name, *judged, *drawn])  # what claims are about comes first
-    pictures = {kind: small(drawn[kind].read_bytes()) for kind in order}
+    pictures = {
+        kind: kept.small(drawn[kind].read_bytes()) for kind in kept.Page(folder / kept.ROWS / name, about).kinds
+    }
     elsewhere = "" if folder == Path(kept.PAGES) else f" --folder {folder}"
     parts = [
         f"# {study.experiment.title}",
@@ -56,9 +53,8 @@ def keep(study: Study, folder: str | Path, *, draft: bool = False) -> list[Path]
         _origin(about),
         *filter(None, [study.experiment.remarks.strip()]),
         *(["## Claims", summary(claims), claims_table(claims)] if len(claims) else []),
-        *_tables(study),
-        "## Figures",
-        *(f"![{kind}]({name}-{kind}.png)" for kind in pictures),
+        *own_table(study.family, Gathered(study, study.family.tables, made=False)),
+        figures(name, pictures),
         *(["## Wall time", "Minutes of each job, including compilation.", markdown(_minutes(runs))] if runs else []),
     ]
     for path in set(folder.glob(f"{name}-*.png")) - {folder / f"{name}-{kind}.png" for kind in pictures}:
@@ -67,17 +63,6 @@ def keep(study: Study, folder: str | Path, *, draft: bool = False) -> list[Path]
         write_bytes(folder / f"{name}-{kind}.png", content)
     write_text(page, "\n\n".join(parts) + "\n")
     return [page, *(folder / f"{name}-{kind}.png" for kind in pictures), *rows]
-
-
-def small(png: bytes) -> bytes:
-    """A PNG file of the same picture in 256 colours, at most 1000 pixels wide: about a sixth of the bytes."""
-    from PIL import Image
-
-    stream, picture = io.BytesIO(), Image.open(io.BytesIO(png)).convert("RGB")
-    if picture.width > _WIDEST:
-        picture = picture.resize((_WIDEST, round(picture.height * _WIDEST / picture.width)), Image.Resampling.LANCZOS)
-    picture.quantize(256, dither=Image.Dither.NONE).save(stream, "PNG", optimize=True)
-    return stream.getvalue()
 
 
 def minutes(about) -> str:
@@ -129,14 +114,6 @@ def _origin(about):
     """Commit, machines, dates and versions."""
     when = " to ".join(about["dates"])
     return f"Made {when} at {about['commit']}, on {'; '.join(about['machines'])}; {', '.join(about['versions'])}."
-
-
-def _tables(study):
-    """The family's own table of the page, under its title."""
-    if study.family.summary is None:
-        return []
-    made = study.family.summary(Gathered(study, study.family.tables, made=False))
-    return [f"## {made[0]}", markdown(made[1])] if made else []
 
 
 def _minutes(runs):

@@ -8,8 +8,10 @@
     about.json            experiment, scale, commit, jobs with their CPU seconds, and the code that they used
 """
 
+import io
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,17 +19,18 @@ from pathlib import Path
 from typing import Any
 
 from lowvar.core import artifact
-from lowvar.core.files import write_text
+from lowvar.core.files import write_bytes, write_text
 from lowvar.errors import UserError, check_known
 from lowvar_studies.jobs import code
 from lowvar_studies.jobs.common_files import CLAIMS
 from lowvar_studies.jobs.study import Study
 from lowvar_studies.reports import claims as judging
 from lowvar_studies.reports.gathered import Gathered
-from lowvar_studies.reports.text import claims_table, summary
+from lowvar_studies.reports.text import claims_table, figures, own_table, summary
 
 PAGES = "docs/reproduction"  # the default folder
 ROWS = "rows"  # below the folder of the pages
+_WIDEST = 1000  # pixels of a picture
 _COUNTED = (("holds", 6), ("fails", 6), ("undecided", 7))
 _WORDS = ("verdict", "statement", "source", "cause")
 _SAME = 1e-6  # relative difference of numbers that another processor may give
@@ -216,6 +219,43 @@ class Page(Mapping):
         write_text(page, text)
         return [self.folder / "claims.csv", page]
 
+    @property
+    def kinds(self) -> list[str]:
+        """The figures in the order of the page: the headline, those whose tables claims read, the others."""
+        judged = [kind for kind, figure in self.study.figures.items() if figure.table in set(self)]
+        return list(dict.fromkeys([self.study.headline.name, *judged, *self.study.figures]))
+
+    def redraw(self) -> list[Path]:
+        """Writes the page's pictures, their order and the family's own table again from the kept rows.
+
+        Returns:
+            The files whose content changed; others are not written.
+
+        Raises:
+            UserError: the page is missing, or has no figures.
+        """
+        from lowvar.core.drawing import png
+
+        page = self.folder.parents[1] / f"{self.name}.md"
+        text = page.read_text(encoding="utf-8") if page.is_file() else ""
+        parts = re.split(r"\n\n(?=## )", text.rstrip("\n"))
+        places = {part.partition("\n")[0]: place for place, part in enumerate(parts)}
+        if "## Figures" not in places:
+            raise UserError(f"{page}: it is missing, or has no figures; keep it again")
+        parts[places["## Figures"]] = figures(self.name, self.kinds)
+        for part in own_table(self.study.family, self):
+            place = places.get(part.partition("\n")[0])
+            if place is None:
+                parts.insert(places["## Figures"], part)
+            else:
+                parts[place] = part
+        now = {page: ("\n\n".join(parts) + "\n").encode()}
+        now |= {page.with_name(f"{self.name}-{kind}.png"): small(png(self.figure(kind))) for kind in self.kinds}
+        changed = [path for path, content in now.items() if not path.is_file() or path.read_bytes() != content]
+        for path in changed:
+            write_bytes(path, now[path])
+        return changed
+
     def draw(self, out: str | Path) -> list[Path]:
         """Draws all figures from the kept rows into a folder."""
         from lowvar.core.drawing import save
@@ -224,6 +264,17 @@ class Page(Mapping):
         for kind in self.study.figures:
             written += save(self.figure(kind), Path(out) / f"{self.name}-{kind}", self.rows(kind))
         return written
+
+
+def small(png: bytes) -> bytes:
+    """A PNG file of the same picture in 256 colours, at most 1000 pixels wide: about a sixth of the bytes."""
+    from PIL import Image
+
+    stream, picture = io.BytesIO(), Image.open(io.BytesIO(png)).convert("RGB")
+    if picture.width > _WIDEST:
+        picture = picture.resize((_WIDEST, round(picture.height * _WIDEST / picture.width)), Image.Resampling.LANCZOS)
+    picture.quantize(256, dither=Image.Dither.NONE).save(stream, "PNG", optimize=True)
+    return stream.getvalue()
 
 
 def names(folder: str | Path) -> list[str]:

@@ -51,6 +51,17 @@ def interval(value, low, high):
     return f"[{', '.join(ends)}]"
 
 
+def own_table(family, tables) -> list[str]:
+    """The family's own table of a page under its title, as parts of the page: none or one."""
+    made = family.summary(tables) if family.summary else None
+    return [f"## {made[0]}\n\n{markdown(made[1])}"] if made else []
+
+
+def figures(name, kinds) -> str:
+    """The part of a page with its figures."""
+    return "\n\n".join(["## Figures", *(f"![{kind}]({name}-{kind}.png)" for kind in kinds)])
+
+
 def markdown(table) -> str:
     """A table in Markdown."""
     lines = [table.columns, ["---"] * table.shape[1], *table.itertuples(index=False)]

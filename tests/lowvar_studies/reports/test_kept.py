@@ -16,12 +16,14 @@ from lowvar.core import artifact
 from lowvar.errors import UserError
 from lowvar_studies.jobs import code
 from lowvar_studies.jobs import commands as jobs
+from lowvar_studies.jobs.load import FAMILIES
 from lowvar_studies.jobs.study import Study
 from lowvar_studies.reports.claims import load
 from lowvar_studies.reports.front import filled, scoreboard
 from lowvar_studies.reports.keep import keep
 from lowvar_studies.reports.kept import Page, listed, names
 from lowvar_studies.reports.remake import Part, _needed, remake, side_by_side
+from lowvar_studies.reports.text import own_table
 
 CONTENT = {
     "name": "two",
@@ -73,6 +75,39 @@ def test_rows_judge_and_draw_again_without_results(made, page, tmp_path):
     assert {name.removeprefix("two-"): content for name, content in drawn.items()} == {
         f"{kind}.csv": (made / f"results/figures/{kind}.csv").read_bytes() for kind in ("curves", "effort")
     }
+
+
+def test_pictures_and_tables_are_written_again_from_the_rows_alone(made, page):
+    folder = page.folder.parents[1]
+    text = (folder / "two.md").read_text()
+    pictures = {f"two-{kind}.png": (made / f"pages/two-{kind}.png").read_bytes() for kind in ("curves", "effort")}
+    assert {path.name for path in page.redraw()} == set(pictures)  # the copy has none
+    assert {name: (folder / name).read_bytes() for name in pictures} == pictures
+    assert page.redraw() == []
+    title = re.search(r"\n## Ends of the runs.*?(?=\n## )", text, re.DOTALL)
+    assert title
+    assert "| fast_ingo | 3 |" in title[0]
+    older = text.replace(title[0], "").replace("![curves](two-curves.png)\n\n![effort](two-effort.png)", "![x](x.png)")
+    (folder / "two.md").write_text(older)
+    (folder / "two-curves.png").write_bytes(b"")
+    assert {path.name for path in page.redraw()} == {"two.md", "two-curves.png"}
+    assert (folder / "two.md").read_text() == text
+    (folder / "two.md").write_text("# no figures")
+    with pytest.raises(UserError, match=r"two\.md"):
+        page.redraw()
+
+
+def test_tables_that_rows_lack_are_not_on_the_page(page):
+    (page.folder / "ends.parquet").unlink()
+    assert own_table(page.study.family, page) == []
+    for family in FAMILIES.values():
+        assert own_table(family, {}) == []
+
+
+def test_pages_of_iterations_open_with_them():
+    study = Study.load("workflow/experiments/joint_sgd.yaml", "paper")
+    assert study.headline.name == "iterations"
+    assert list(Page.of("docs/reproduction", "joint_sgd").kinds)[:2] == ["iterations", "convergence"]
 
 
 @pytest.mark.parametrize(("column", "value", "named"), [("verdict", "undecided", "verdict"), ("ours", 0.5, "0.5"),

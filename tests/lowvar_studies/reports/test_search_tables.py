@@ -9,7 +9,7 @@ import pytest
 from lowvar_studies.reports.declarations import KEYS
 from lowvar_studies.reports.search import progress as A
 from lowvar_studies.reports.search import rates
-from lowvar_studies.reports.search.family import metrics
+from lowvar_studies.reports.search.family import metrics, summary
 
 INF = np.inf
 OPTIMA, DIMS = {"p": 1.0, "q": 1.0, "policy": None}, {"p": 10, "q": 10, "policy": 4}
@@ -55,6 +55,40 @@ def test_curves_of_unlike_grids_diverged_runs_and_early_ends():
     assert list(m["diverged"]) == [0, 1, 1]
     assert list(m["budget"]) == [40, 40, 40]  # what was used, since no target was set
     assert list(table[table["method"] == "n"]["evaluations"]) == [0, 4]
+
+
+class Study(dict):
+    """Tables of a study by name, with its experiment."""
+
+    experiment = SimpleNamespace(search=SimpleNamespace(target=1e-3))
+
+
+def test_a_page_has_the_ends_of_all_runs():
+    status = [["ok", "diverged"], ["ok", "ok"], ["ok", "ok"], ["ok", "ok"]]
+    traces = pd.concat([
+        trace([[11, np.nan], [21, 3], [31, 4], [41, 1.0004]], "p_10", "es_1", status=status),
+        trace([[11, 2]] * 4, "p_10", "es_1", backend="torch"),
+        trace([[7, 1]] * 4, "p_2", "es_1"),
+        trace([[-50, -100], [-50, -300]], "policy", "es_1"),
+    ])  # fmt: skip
+    met = pd.concat([hits({1e-3: [INF, INF, INF, 10]}, "p_10", "es_1"), hits({1e-3: [INF] * 4}, "p_10", "es_1", backend="torch"),
+                     hits({1e-3: [10] * 4}, "p_2", "es_1")])  # fmt: skip
+    optima = {"p_2": 1.0, "p_10": 1.0, "policy": None}
+    title, table = summary(Study(ends=A.ends(traces, met, optima, target=1e-3)))
+    assert title == "Ends of the runs, target 0.001"
+    gap, back = "gap at the end [quartiles]", "return at the end [quartiles]"
+    assert table[["problem", "method", "runs", "met the target (%)", "not finite (%)", gap, back]].values.tolist() == [
+        ["p_2", "es_1", "4", "100", "0", "0 [0, 0]", ""],
+        ["p_10", "es_1", "4", "25", "25", "2.5 [1.5, inf]", ""],  # of 0.0004, 2, 3 and infinite
+        ["p_10", "es_1 (torch)", "4", "0", "0", "1 [1, 1]", ""],
+        ["policy", "es_1", "2", "", "0", "", "200 [150, 250]"],
+    ]
+    assert list(table["gap at the start"]) == ["6", "25", "10", ""]
+    policies = A.ends(traces[traces["problem"] == "policy"], met[:0], optima)
+    title, table = summary(Study(ends=policies))
+    assert title == "Ends of the runs"
+    assert not {gap, "met the target (%)"} & set(table)
+    assert summary(Study()) is None
 
 
 def test_policies_have_no_gap_and_no_targets():

@@ -17,7 +17,7 @@ import numpy as np
 from lowvar.core import drawing
 from lowvar.core.drawing import BAND, FAINT, INK, SMALL, Axes, Picture, cells, entry, figure, patch, say
 from lowvar_studies.reports.declarations import Frame
-from lowvar_studies.reports.drawing.rows import by_hue, finite, numbers, part
+from lowvar_studies.reports.drawing.rows import ascending, by_hue, finite, numbers, part
 from lowvar_studies.reports.drawing.style import Estimator
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ Looks = dict[str, Estimator]
 BANDS = 3  # most lines of a panel whose intervals are bands
 _APART = 2.0  # points between the bars of two lines
 _TICKS, _MOST = 3, 7  # least and largest number of labelled ticks
+_LINE = 13.0  # height of a line of a remark, points
 
 
 def no_finish(ax: Axes, rows: Frame, drawn: Frame, looks: Looks) -> None:
@@ -45,7 +46,7 @@ class Lines:
         looks: the style of methods: ``estimators``, ``searchers`` or ``integrators``.
         labels: of the two axes.
         ends: columns of the ends of intervals.
-        panel: the column with a panel for each value, in order of appearance.
+        panel: the column with a panel for each value, in the order of ``ascending``.
         title: of a panel, from its value.
         log: the logarithmic axes.
         run: whether the horizontal axis is one along a run, see ``run_axis``; by default unless ``log`` has ``x``.
@@ -207,6 +208,11 @@ def small(look: Estimator) -> dict[str, Any]:
     return kind(look) | {"ms": 0.8 * look.size}
 
 
+def points(look: Estimator) -> dict[str, Any]:
+    """The style of markers without a line."""
+    return kind(look) | {"ls": ""}
+
+
 def plain(look: Estimator) -> dict[str, Any]:
     """The style of a line without markers."""
     return {"color": look.colour, "lw": look.width, "ls": look.dash}
@@ -221,14 +227,17 @@ def keys(looks: Looks, known: list[str] | tuple = (), interval: str = "band", st
     """Legend entries: one for each method, the styles of several backends, and the mark of intervals."""
     handles = entries(looks, style)
     if len(known) > 1:
-        dark = Estimator("", INK, "o")
+        dark = Estimator("", FAINT, "o")
         handles.append(entry(f"filled, solid: {known[0]}", **kind(dark)))
         handles.append(entry(f"open, dashed: {', '.join(known[1:])}", **kind(dark, 1)))
-    if interval == "bars" or (interval == "beside" and len(looks) > BANDS):
-        handles.append(entry("95 % interval", color=FAINT, lw=2.5, alpha=0.6))
-    elif interval:
-        handles.append(patch("95 % interval", color=INK, alpha=BAND))
-    return handles
+    return [*handles, interval_entry(len(looks), interval)] if interval else handles
+
+
+def interval_entry(count: int, mark: str = "beside") -> Any:
+    """The legend entry of the intervals of ``count`` methods, with a mark as for ``draw``."""
+    if mark == "bars" or (mark == "beside" and count > BANDS):
+        return entry("95 % interval", color=FAINT, lw=2.5, alpha=0.6)
+    return patch("95 % interval", color=INK, alpha=BAND)
 
 
 # panels -----------------------------------------------------------------------------------------------------------
@@ -255,7 +264,7 @@ def grid(count: int, x: str = "", y: str = "", height: float = 2.8) -> tuple[Pic
 def each(rows: Frame, draw: Callable[[Axes, Frame], Any], x: str, y: str, *, by: str = "problem", height: float = 2.8,
          title: Callable[[Any], str] = str) -> Picture:  # fmt: skip
     """A figure with a panel for each value of the column ``by``; ``draw(panel, rows)`` draws the rows of a value."""
-    values = list(rows[by].drop_duplicates())
+    values = ascending(rows[by])
     fig, axes = grid(len(values), x, y, height)
     for value, ax in zip(values, axes, strict=True):
         ax.set_title(title(value))
@@ -275,23 +284,44 @@ def ready(ax: Axes, rows: Frame, why: str, log: str = "y") -> bool:
 
 
 def note(ax: Axes, text: str) -> None:
-    """Writes a remark about missing lines between a panel and its title, no wider than the panel."""
-    ax.set_title(ax.get_title(loc="left"), pad=20)
+    """Writes a remark about missing lines between a panel and its title, in lines no wider than the panel."""
     place = ax.get_subplotspec()
     beside = place.get_gridspec().ncols if place is not None else 1
-    text = textwrap.shorten(text, {1: 50, 2: 36}.get(beside, 26), placeholder=" ...")
-    ax.text(0, 1.02, text, transform=ax.transAxes, va="bottom", fontsize=SMALL, color=FAINT)
+    lines = [part for line in text.splitlines() for part in textwrap.wrap(line, {1: 76, 2: 38}.get(beside, 26))]
+    ax.set_title(ax.get_title(loc="left"), pad=20 + _LINE * (len(lines) - 1))
+    ax.text(0, 1.02, "\n".join(lines), transform=ax.transAxes, va="bottom", fontsize=SMALL, color=FAINT)
 
 
 def labels(looks: Looks, methods: Container[str]) -> list[str]:
-    """The labels of ``methods``, in the figure's order."""
-    return [look.label for method, look in looks.items() if method in methods]
+    """The labels of ``methods``, in the figure's order; variants of one method have a common label.
+
+    >>> from lowvar_studies.reports.drawing.style import searchers
+    >>> labels(searchers(["igo", "es_0_1", "es_1"]), ["igo", "es_1", "es_0_1"])
+    ['IGO', 'ES 0.1, 1']
+    """
+    groups: dict[str, list[str]] = {}
+    for look in (look for method, look in looks.items() if method in methods):
+        groups.setdefault(look.label.removesuffix(look.variant).strip(), []).append(look.variant)
+    return [
+        text
+        for base, some in groups.items()
+        for text in ([f"{base} {one}".strip() for one in some] if "" in some else [f"{base} {', '.join(some)}"])
+    ]
 
 
 def notes(ax: Axes, fates: dict[str, list[str]]) -> None:
-    """Writes the labels of the methods of each fate, such as ``diverged``, if there are any."""
+    """Writes the labels of the methods of each fate, such as ``diverged``, if there are any: a line for each fate."""
     if any(fates.values()):
-        note(ax, "; ".join(f"{fate}: {', '.join(labels)}" for fate, labels in fates.items() if labels))
+        note(ax, "\n".join(f"{fate}: {listed(labels)}" for fate, labels in fates.items() if labels))
+
+
+def listed(labels: list[str]) -> str:
+    """Labels as a list whose parts cannot be mistaken.
+
+    >>> listed(["MC", "RQMC"]), listed(["MLMC", "MLMC, 10 particles"])
+    ('MC, RQMC', 'MLMC; MLMC, 10 particles')
+    """
+    return ("; " if any("," in label for label in labels) else ", ").join(labels)
 
 
 def short(looks: Looks, width: int = 22) -> list[str]:

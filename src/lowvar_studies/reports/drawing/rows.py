@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -17,8 +18,26 @@ def whole(table: Frame) -> Frame:
 
 
 def problems(rows: Frame) -> list[str]:
-    """The problems of a table, in the order in which they first appear."""
-    return list(rows["problem"].drop_duplicates())
+    """The problems of a table, in the order of ``ascending``."""
+    return ascending(rows["problem"])
+
+
+def ascending(names: Iterable[str]) -> list[str]:
+    """Names in the order in which they first appear, but ``name_10, name_5`` by their numbers.
+
+    If there is a plain ``name``, the others are variants of it, and stay behind it as they are.
+
+    >>> ascending(["hares_10", "borehole", "hares_2", "hares_10"])
+    ['hares_2', 'hares_10', 'borehole']
+    >>> ascending(["fashion", "fashion_80", "fashion_20", "0.01", "0.005"])
+    ['fashion', 'fashion_80', 'fashion_20', '0.01', '0.005']
+    """
+    names, first, places = list(dict.fromkeys(names)), {}, {}
+    for rank, name in enumerate(names):
+        numbered = re.fullmatch(r"(.+)_(\d+)", str(name))
+        stem, number = (numbered[1], int(numbered[2])) if numbered and numbered[1] not in names else (name, 0)
+        places[name] = (first.setdefault(stem, rank), number)
+    return sorted(names, key=lambda name: places[name])
 
 
 def backends(rows: Frame) -> list[str]:

@@ -2,7 +2,7 @@
 
 import re
 import zlib
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,6 +18,7 @@ class Estimator:
     marker: str
     width: float = 1.8  # lines often hidden by another are wider, and show as a rim
     dash: Any = "-"
+    variant: str = ""  # of a known method: the end of the label, which distinguishes it
 
     @property
     def size(self) -> float:
@@ -125,7 +126,9 @@ SCHEMES = {
     "rqmc": Estimator("randomised QMC", "#009E73", "^"),
 }
 _SPARE_COLOURS = ("#009E73", "#D55E00", "#8C8C8C", "#7A4B2A", "#999933")
-_VARIANT_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p", "h")
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p", "h", "<", ">", "*", "d")  # of variants, and in place of others
+_DASHES = ("-", _DASH, _DASH_DOT, _DOTS)  # of the variants of the first known method with a solid line, ...
+_NEAR = 120.0  # distance of colours up to which a reader may take one for the other
 _SPARE_MARKERS = ("P", "X", "<", ">", "p", "h", "*")  # 5 and 7 are coprime: 35 different pairs
 
 BLOCKS = {"all": "all parameters", "mu": "mean part (mu)", "log_sigma": "scale part (log sigma)"}
@@ -134,8 +137,8 @@ BLOCKS = {"all": "all parameters", "mu": "mean part (mu)", "log_sigma": "scale p
 def estimators(names: Iterable[str]) -> dict[str, Estimator]:
     """The style of each estimator, in the order in which a figure lists them.
 
-    Known names have a fixed style. The colour and marker of an unknown one derive from its name, with the next free
-    pair if another name in this figure has the same.
+    Known names have a fixed style. The colour and marker of an unknown one derive from its name. No two methods of a
+    figure have the same marker in similar colours: the second takes another marker, see ``distinct``.
 
     >>> list(estimators(["mine", "joint", "naive"]))
     ['naive', 'joint', 'mine']
@@ -144,13 +147,14 @@ def estimators(names: Iterable[str]) -> dict[str, Estimator]:
     """
     names = set(names)
     looks = {name: look for name, look in ESTIMATORS.items() if name in names}
-    return looks | _spare(names - set(looks))
+    return distinct(looks | _spare(names - set(looks)), set(looks))
 
 
 def searchers(names: Iterable[str]) -> dict[str, Estimator]:
     """The style of each search method.
 
-    A name that begins with a known one (``es_1e-2``) is a variant of it, with a shade of its colour and its own marker.
+    A name that begins with a known one (``es_1e-2``) is a variant of it, with a shade of its colour and its own marker;
+    variants of a second known method with a solid line are dashed.
 
     >>> list(searchers(["pycma", "mine", "es_1e-2", "ingo"]))
     ['ingo', 'es_1e-2', 'pycma', 'mine']
@@ -166,7 +170,7 @@ def integrators(names: Iterable[str]) -> dict[str, Estimator]:
 
 
 def _with_variants(names: Iterable[str], family: dict[str, Estimator]) -> dict[str, Estimator]:
-    names, looks = set(names), {}
+    names, looks, count, dashes = set(names), {}, 0, iter(_DASHES * len(family))
     variants = {name: max(bases, key=len) for name in names - set(family)
                 if (bases := [known for known in family if name.startswith(known + "_")])}  # fmt: skip
     for known, look in family.items():
@@ -174,15 +178,56 @@ def _with_variants(names: Iterable[str], family: dict[str, Estimator]) -> dict[s
             looks[known] = look
         of_it = sorted(name for name, base in variants.items() if base == known)
         shades = np.linspace(-0.55, 0.6, len(of_it)) if len(of_it) > 1 else [0.5 * (known in names)]
-        for rank, (name, shade) in enumerate(zip(of_it, shades, strict=False)):
+        dash = next(dashes) if of_it and look.dash == "-" else look.dash
+        for name, shade in zip(of_it, shades, strict=False):
+            variant = _variant(name[len(known) + 1 :])
             looks[name] = replace(
                 look,
-                label=f"{look.label} {_variant(name[len(known) + 1 :])}",
+                label=f"{look.label} {variant}",
                 colour=_shade(look.colour, float(shade)),
-                marker=_VARIANT_MARKERS[rank % len(_VARIANT_MARKERS)],
+                marker=_MARKERS[count % len(_MARKERS)],
                 width=1.6,
+                dash=dash,
+                variant=variant,
             )
-    return looks | _spare(names - set(looks), {(look.colour, look.marker) for look in family.values()})
+            count += 1
+    fixed = names & set(family)
+    return distinct(looks | _spare(names - set(looks), {(look.colour, look.marker) for look in family.values()}), fixed)
+
+
+def distinct(looks: dict[str, Estimator], fixed: Container[str] = ()) -> dict[str, Estimator]:
+    """The same styles, with other markers where two methods have the same one in similar colours.
+
+    A method whose marker is taken gets the first marker that no method before it, and none of ``fixed``, has in a
+    similar colour; if there is none, the one whose colours are farthest.
+
+    >>> looks = {"a": Estimator("a", "#602A00", "o"), "b": Estimator("b", "#684800", "o")}
+    >>> [look.marker for look in distinct(looks).values()]
+    ['o', 's']
+    """
+    out = {name: look for name, look in looks.items() if name in fixed}
+    for name, look in looks.items():
+        if name not in fixed:
+            apart = {
+                marker: min((_distance(look.colour, o.colour) for o in out.values() if o.marker == marker), default=1e9)
+                for marker in dict.fromkeys((look.marker, *_MARKERS))
+            }
+            free = [marker for marker, distance in apart.items() if distance > _NEAR]
+            out[name] = replace(look, marker=free[0] if free else max(apart, key=lambda marker: apart[marker]))
+    return {name: out[name] for name in looks}
+
+
+def _distance(one: str, other: str) -> float:
+    """How different two colours look, about: 0 to 765 (the weights of red, green and blue vary with red).
+
+    >>> round(_distance("#000000", "#FFFFFF")), round(_distance("#602A00", "#684800"))
+    (765, 61)
+    """
+    (r, g, b), (red, green, blue) = ([int(colour[at : at + 2], 16) for at in (1, 3, 5)] for colour in (one, other))
+    mean = (r + red) / 2
+    return (
+        (2 + mean / 256) * (r - red) ** 2 + 4 * (g - green) ** 2 + (2 + (255 - mean) / 256) * (b - blue) ** 2
+    ) ** 0.5
 
 
 def _variant(name: str) -> str:

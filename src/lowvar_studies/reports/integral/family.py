@@ -3,6 +3,7 @@
 from lowvar_studies.jobs.integral import samples
 from lowvar_studies.jobs.integral.spec import IntegralExperiment, SampleSpec
 from lowvar_studies.reports.declarations import Family
+from lowvar_studies.reports.drawing.rows import problems
 from lowvar_studies.reports.integral import effects, errors, figures, files, illustrations
 from lowvar_studies.reports.integral.gathering import build
 
@@ -51,16 +52,19 @@ def metrics(gathered):
 def summary(tables):
     """Mean absolute errors of each problem's last task, with 95 % intervals: a row for each problem and sizes.
 
-    Where that task is one of several, and not derived from the others, a row with the sum over all follows.
+    Where that task is one of several, and not derived from the others, a row with the sum over all follows. None where
+    kept rows lack a table.
     """
     import pandas as pd
 
+    if not {"errors", "sums"} <= set(tables):
+        return None
     last, sums = errors.last_task(tables["errors"]), tables["sums"]
     of = last.loc[~last["derived"], "problem"]
     sums = sums[(sums["tasks"] > 1) & sums["problem"].isin(of)]
     sums = sums.assign(task=[f"sum of {count} tasks" for count in sums["tasks"]])
     sums = sums.rename(columns=lambda name: name.removeprefix("sum_"))
-    places = {name: place for place, name in enumerate(last["problem"].drop_duplicates())}
+    places = {name: place for place, name in enumerate(problems(last))}
     rows = pd.concat([last, sums]).sort_values("problem", kind="stable", key=lambda names: names.map(places))
     cells = [
         f"{value:.3g}" if low != low else f"{value:.3g} [{low:.3g}, {high:.3g}]"

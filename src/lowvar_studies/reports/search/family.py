@@ -2,6 +2,7 @@
 
 from lowvar_studies.jobs.search.spec import SearchExperiment
 from lowvar_studies.reports.declarations import KEYS, Family, Frame
+from lowvar_studies.reports.drawing.rows import problems
 from lowvar_studies.reports.search import effects, figures, files, progress, rates
 from lowvar_studies.reports.search.gathering import DECOMPOSITION, HITS, build
 from lowvar_studies.reports.search.progress import quantile, same_target
@@ -49,19 +50,53 @@ def metrics(gathered):
 
 
 def summary(tables) -> tuple[str, Frame] | None:
-    """Percentages of targets that the best point of each method met, over all problems and in each group.
+    """Targets met by group, if the experiment has groups of problems; else the ends of the runs.
 
     Args:
-        tables: the tables of an experiment by name; None is returned for one without groups.
+        tables: the tables of a study by name, with its ``experiment``. Kept rows may lack them, then None is returned.
+    """
+    there = set(tables)
+    return targets_met(tables) if "groups" in there else ends(tables) if "ends" in there else None
 
-    Returns:
-        A title, and a row for each method, sorted by the share of all targets met by the end; a method that did not run
-        on all problems of a group has no percentage there.
+
+def ends(tables) -> tuple[str, Frame]:
+    """A title, and a row for each problem and method: runs, shares that met the target and diverged, and final gaps.
+
+    Gaps are medians over the repetitions, with quartiles at the end; infinite where a run that diverged is needed. If
+    the optimum is unknown there is no target, and the return (-f) stands in place of the gap.
     """
     import pandas as pd
 
-    if "groups" not in tables:
-        return None
+    rows, out = tables["ends"], []
+    for name in problems(rows):
+        of_problem = rows[rows["problem"] == name]
+        known = bool(of_problem["optimum"].notna().any())
+        what = "gap" if known else "return"
+        for (method, backend), runs in of_problem.groupby(["method", "backend"], sort=False):
+            start, end = ((1 if known else -1) * runs[column].to_numpy(float) for column in ("start", "f"))
+            middle, low, high = (float(quantile(end, q)) for q in (0.5, 0.25, 0.75))
+            out.append({
+                "problem": name,
+                "method": method if backend == "jax" else f"{method} ({backend})",
+                "runs": str(len(runs)),
+                "met the target (%)": f"{100 * runs['reached'].mean():.0f}" if known else "",
+                "not finite (%)": f"{100 * (runs['status'] != 'ok').mean():.0f}",
+                f"{what} at the start": f"{float(quantile(start, 0.5)):.3g}",
+                f"{what} at the end [quartiles]": f"{middle:.3g} [{low:.3g}, {high:.3g}]",
+            })  # fmt: skip
+    table = pd.DataFrame(out).fillna("")
+    target = f", target {tables.experiment.search.target:g}" if rows["optimum"].notna().any() else ""
+    return f"Ends of the runs{target}", table.loc[:, (table != "").any()]
+
+
+def targets_met(tables) -> tuple[str, Frame]:
+    """A title, and the percentages of targets that the best point of each method met, over all problems and by group.
+
+    Methods are sorted by the share of all targets met by the end; one that did not run on all problems of a group has
+    no percentage there.
+    """
+    import pandas as pd
+
     rows = tables["groups"]
     rows = rows[rows["of"] == "best"].sort_values("evaluations_per_dim", kind="stable")
     end = rows["budget_per_dim"].max()

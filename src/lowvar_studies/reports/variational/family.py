@@ -61,8 +61,11 @@ def metrics(gathered):
 
 
 def summary(tables):
-    """The settings that trials found for each method, beside the published ones; None if there were no trials."""
-    rows = tables.get("selected")
+    """The settings that trials found for each method, beside the published ones.
+
+    None if there were no trials, or kept rows lack them.
+    """
+    rows = tables["selected"] if "selected" in set(tables) else None
     if rows is None or not rows["trials"].notna().any():
         return None
     names = ("step_size", "beta", "r")
@@ -96,5 +99,5 @@ FAMILY = Family(
     tune=tune,
     decomposition=decomposition,
     summary=summary,
-    headlines=("shares", "sizes", "sensitivity", "variance", "convergence"),
+    headlines=("shares", "sizes", "sensitivity", "variance", "iterations"),
 )

@@ -294,6 +294,13 @@ def errors(methods=tuple(MAE)):
     return integral("errors", INTEGRALS | {"method": methods})
 
 
+def coverage():
+    """Of one method without standard errors."""
+    share = dict(zip(MAE, (0.95, 0.9, 1.0, np.nan), strict=True))
+    return integral("errors", INTEGRALS, coverage=lambda frame: frame["method"].map(share),
+                    coverage_high=lambda frame: np.minimum(frame["coverage"] + 0.02, 1))  # fmt: skip
+
+
 @functools.cache
 def estimates(methods=tuple(MAE), problems=("borehole",), tasks=("f_L", "f_H")):
     axes = INTEGRALS | {"problem": problems, "task": tasks, "method": methods, "repetition": range(12)}
@@ -372,6 +379,7 @@ TABLES = {
     ("search", "gradients"): gradients,
     ("search", "seconds"): functools.partial(curves, name="seconds"),
     ("integral", "errors"): errors,
+    ("integral", "coverage"): coverage,
     ("integral", "boxes"): estimates,
     ("integral", "split"): split,
     ("integral", "fits"): fits,

@@ -10,7 +10,7 @@ from drawn import FIGURES, draw, labels, line, segments, texts, titles
 
 from lowvar.core import drawing
 from lowvar.errors import UserError
-from lowvar_studies.reports.drawing import style
+from lowvar_studies.reports.drawing import charts, style
 from lowvar_studies.reports.drawing.rows import part
 
 AUSTRALIAN = {"problem": "australian", "method": "cv"}
@@ -35,6 +35,8 @@ LINES = [  # family, figure, panel, label of the line, its rows, their columns a
     ("search", "gradients", 0, "rqmc, mu", {"problem": "ellipsoid", "sigma": 0.1, "scheme": "rqmc", "block": "mu", "source": "total"},
      None, "to_iid", None),
     ("integral", "errors", 0, "paper_vv", {"method": "paper_vv"}, "m", "mae", ("mae_low", "mae_high")),
+    ("integral", "coverage", 0, "control_functional", {"method": "control_functional"}, None, "coverage",
+     ("coverage_low", "coverage_high")),
     ("integral", "fits", 1, "vector_valued", {"task": "f_H", "method": "vector_valued", "kind": "curve"}, "x", "fitted", None),
     ("integral", "fits", 0, "sample", {"task": "f_L", "method": "vector_valued", "kind": "point"}, "x", None, None),
     ("integral", "power_scores", 0, "3", {"target": 3}, None, "score", None),
@@ -191,6 +193,39 @@ def test_the_true_error_is_solid_and_the_conditional_variance_is_not():
         draw("variational", "variance", part(synthetic.diagnostics(), quantity="particles"))
 
 
+def test_intervals_of_the_true_error_are_those_of_its_logarithm():
+    """A t-interval that reaches 0 would hide all other lines on a logarithmic axis."""
+    table = synthetic.diagnostics(methods=("mc", "rqmc", "mlmc", "storm")).copy()
+    wide = (table["quantity"] == "squared_error") & (table["method"] == "mlmc")
+    table.loc[wide, "low"], table.loc[wide, "high"] = 1e-3 * table["mean"], 2.2 * table["mean"]
+    axes, rows = draw("variational", "variance", table)
+    own = part(rows, problem="hlr", method="mlmc", quantity="squared_error")
+    bars = segments(axes[0], "mlmc, squared_error: 95 %")
+    np.testing.assert_allclose(bars, np.outer(own["mean"], np.exp([-1.2, 1.2])))
+    conditional = part(rows, problem="hlr", method="mlmc", quantity="variance")
+    assert set(segments(axes[0], "mlmc, variance: 95 %")[:, 0]) <= set(conditional["low"])
+    keys = {text.get_text(): key for text, key in zip(*legend(axes), strict=True)}
+    colours = {style.ESTIMATORS[name].colour for name in ("mc", "rqmc", "mlmc", "storm")}
+    assert not {keys["true squared error"].get_color(), keys["conditional variance"].get_color()} & colours
+
+
+def legend(axes):
+    """The texts and the handles of the legend of a figure."""
+    return axes[0].figure.legends[0].get_texts(), axes[0].figure.legends[0].legend_handles
+
+
+def test_labels_in_notes_are_whole_and_cannot_be_mistaken():
+    ax = charts.grid(2)[1][0]
+    looks = style.searchers([f"reinforce_gd_raw_{name}" for name in ("1e_2", "1e_4", "bounded_1e_6")] + ["ingo"])
+    charts.notes(ax, {"diverged": charts.labels(looks, looks), "below": []})
+    (text,) = texts(ax)
+    assert " ".join(text.split()) == "diverged: INGO; REINFORCE GD, raw values 1e-2, 1e-4, bounded 1e-6"
+    assert max(map(len, text.splitlines())) <= 38
+    both = style.searchers(["es", "es_1", "es_2"])
+    assert charts.labels(both, both) == ["ES", "ES 1", "ES 2"]
+    assert charts.labels(both, ["es_1", "es_2"]) == ["ES 1, 2"]
+
+
 def test_sensitivity_maps_the_distance_to_the_best():
     table = synthetic.sensitivity()
     axes, _ = draw("variational", "sensitivity", table)
@@ -203,6 +238,9 @@ def test_sensitivity_maps_the_distance_to_the_best():
     axes, _ = draw("variational", "sensitivity", both)
     first = [text for text in titles(axes) if text.endswith("β = 0.1") and "," in text]
     assert first == [f"{name}, {one}: β = 0.1" for name in ("hlr", "blr") for one in ("mlmc", "naive")]
+    named = both.assign(method=np.where(both["estimator"] == "naive", "mc_", "mlmc_") + both["r"].astype(str))
+    axes, _ = draw("variational", "sensitivity", named)
+    assert {"hlr, mc: β = 0.1", "hlr, mlmc: β = 0.1"} <= set(titles(axes))
     wide = draw("variational", "sensitivity", part(table, problem="hlr", beta=0.4))[0][0]
     assert max(float(text) for text in texts(wide)) > 100
 
@@ -314,6 +352,27 @@ def test_boxes_of_sums_over_tasks():
     np.testing.assert_allclose(part(squares, problem="two", method="paper_vv")["drawn"], here["error"] ** 2)
     exact = part(table, problem="two").assign(error=0.0, method="convex")
     assert "exact" in texts(draw("integral", "boxes", pd.concat([table, exact]), of="absolute")[0][0])
+
+
+def test_panels_of_names_with_numbers_ascend():
+    table = part(synthetic.estimates(problems=("hares_10", "hares_2", "borehole")), sizes="10")
+    assert titles(draw("integral", "boxes", table)[0]) == [
+        f"{name}: f_H" for name in ("hares_2", "hares_10", "borehole")
+    ]
+
+
+def test_coverage_has_the_promised_share_and_names_methods_without_intervals():
+    (ax,), _ = small("integral", "coverage")
+    assert set(line(ax, "promised").get_ydata()) == {0.95}
+    assert texts(ax) == ["without intervals: paper: vv, est. B"]
+    assert {"monte_carlo", "vector_valued"} < labels(ax)
+    assert "paper_vv" not in labels(ax)
+    assert [text.get_text() for text in ax.get_xticklabels()] == ["10", "20", "50", "150"]
+    first, second = (line(ax, name).get_xdata() for name in ("monte_carlo", "control_functional"))
+    np.testing.assert_array_equal(np.round((first + second) / 2), range(4))  # side by side at their size
+    assert (second > first).all()
+    with pytest.raises(UserError, match="coverage"):
+        draw("integral", "coverage", synthetic.coverage().drop(columns="coverage"))
 
 
 def test_split_says_when_a_bias_cannot_be_told_from_none():

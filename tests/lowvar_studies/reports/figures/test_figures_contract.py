@@ -4,12 +4,14 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import drawn
 import numpy as np
 import pandas as pd
 import pytest
 import synthetic
+import yaml
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from PIL import Image
 
@@ -123,7 +125,7 @@ def test_missing_columns_empty_tables_and_unknown_options_are_the_users_error():
 @pytest.mark.filterwarnings("ignore:.*empty slice", "ignore:.*All-NaN")
 def test_a_table_of_nan_is_an_empty_panel_that_says_why(family, name):
     table = synthetic.TABLES[family, name]().copy()
-    results = ("mean", "low", "high", "mae", "gap", "elbo", "variance", "share", "to_iid", "f_", "best_", "below",
+    results = ("mean", "low", "high", "mae", "gap", "elbo", "variance", "share", "coverage", "to_iid", "f_", "best_", "below",
                "error", "value", "mse", "bias2", "evaluations_", "seconds", "fitted")  # fmt: skip
     for column in table.select_dtypes("floating"):
         if column.startswith(results) and column not in ("evaluations_per_dim",):
@@ -205,7 +207,46 @@ def test_every_method_looks_different(looks, known, variant, label):
     names = [name for name in dict.fromkeys(names) if name not in ("ingo_binary", "ingo_categorical")]
     assert len({(look.colour, look.marker) for look in looks(names).values()}) == len(names)
     assert looks(names)[variant].label == label
+    styles = [looks(names)[name] for name in names if name not in known or name == variant]
+    assert alike(styles) == []
     assert looks(["mine_1"])["mine_1"] == looks(["mine_1", next(iter(known))])["mine_1"]
+
+
+def alike(styles):
+    """The labels of pairs with the same marker in colours that a reader may confuse."""
+    return [
+        (one.label, other.label)
+        for rank, one in enumerate(styles)
+        for other in styles[:rank]
+        if one.marker == other.marker and style._distance(one.colour, other.colour) <= style._NEAR
+    ]
+
+
+def test_no_two_methods_of_an_experiment_look_alike():
+    """ES 0.0001 and REINFORCE GD 1e-2 did: dark shades of two oranges, with the same marker."""
+    looks = {"search": style.searchers, "integral": style.integrators, "variational": style.estimators}
+    for path in sorted(Path("workflow/experiments").glob("*.yaml")):
+        content = yaml.safe_load(path.read_text())
+        styles = looks[content.get("family", "variational")](content["methods"]).values()
+        assert alike(list(styles)) == [], path
+    steps = style.searchers(["es_1", "es_2", "reinforce_gd_1", "reinforce_gd_2", "reinforce_gd_raw_1"])
+    assert [len({look.dash for name, look in steps.items() if name.startswith(base)}) for base in ("es", "rein")] == [
+        1,
+        2,
+    ]
+    assert steps["es_1"].dash not in {steps["reinforce_gd_1"].dash, steps["reinforce_gd_raw_1"].dash}
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("looks", [style.estimators, style.searchers, style.integrators])
+def test_thirty_methods_of_any_names_have_different_looks(looks, seed):
+    rng = np.random.default_rng(seed)
+    names = [f"{''.join(rng.choice(list('abcdefgh'), 5))}_{rank}" for rank in range(15)]
+    names += [
+        f"{base}_{rng.integers(1000)}" for base in ("es", "mlmc", "paper_cv", "reinforce_gd", "auto") for _ in range(3)
+    ]
+    found = looks(names)
+    assert len({(look.colour, look.marker) for look in found.values()}) == len(set(names))
 
 
 def test_every_method_of_the_package_has_a_look():

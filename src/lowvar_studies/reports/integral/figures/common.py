@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from lowvar_studies.reports.declarations import Frame
+from lowvar_studies.reports.drawing.rows import problems
 
 
 def by_sizes(rows: Frame) -> list[tuple[str, str]]:
     """Problem and sizes of each panel."""
-    return list(rows[["problem", "sizes"]].drop_duplicates().itertuples(index=False, name=None))
+    places = {name: rank for rank, name in enumerate(problems(rows))}
+    pairs = rows[["problem", "sizes"]].drop_duplicates().itertuples(index=False, name=None)
+    return sorted(pairs, key=lambda pair: places[pair[0]])
 
 
 def title(name: str, task: str = "", sizes: str = "") -> str:

@@ -9,6 +9,6 @@ from lowvar_studies.reports.variational.figures.sensitivity import SENSITIVITY
 from lowvar_studies.reports.variational.figures.times import COST
 
 FIGURES: tuple[Figure, ...] = (
-    SHARES, ALONG, SPLIT_ALONG, CONVERGENCE, ITERATIONS, STEPS, BY_SCHEME, VARIANCE, SNR, POINTS, TEST, RATES, WORK,
+    SHARES, ALONG, SPLIT_ALONG, ITERATIONS, CONVERGENCE, STEPS, BY_SCHEME, VARIANCE, SNR, POINTS, TEST, RATES, WORK,
     SIZES, SENSITIVITY, COST, SECONDS,
 )  # fmt: skip

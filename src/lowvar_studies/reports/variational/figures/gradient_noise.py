@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from functools import partial
 
+import numpy as np
+
 from lowvar.core import drawing
-from lowvar.core.drawing import BAND, INK, Axes, Picture
+from lowvar.core.drawing import FAINT, Axes, Picture
 from lowvar.errors import UserError
 from lowvar_studies.reports.declarations import Figure, Frame
 from lowvar_studies.reports.drawing import charts
@@ -80,10 +82,22 @@ def draw(rows: Frame, quantities: tuple[str, str], words: tuple[str, str], unit:
     else:
         fig = charts.each(rows, partial(_panel, looks=looks, kinds=kinds), "iteration", unit, height=3.1)
     keys = charts.entries(looks, charts.solid)
-    plain = Estimator("", INK, "")
+    plain = Estimator("", FAINT, "")  # grey: the style of a line, whatever its method
     keys += [drawing.entry(word, **kind(plain)) for word, kind in zip(words, kinds.values(), strict=True)]
-    drawing.legend(fig, [*keys, drawing.patch("95 % interval", color=INK, alpha=BAND)])
+    drawing.legend(fig, [*keys, charts.interval_entry(len(looks))])
     return fig
+
+
+def on_log_scale(rows: Frame) -> Frame:
+    """The rows with the intervals of true squared errors, which are arithmetic means, made for a logarithmic axis.
+
+    The upper end of a t-interval is ``mean + h``; the logarithm of the mean then has half the width ``h / mean``, to
+    first order. Unlike ``mean - h``, the lower end ``mean exp(-h / mean)`` is never negative.
+    """
+    own = rows["quantity"] == "squared_error"
+    factor = np.exp(((rows["high"] - rows["mean"]) / rows["mean"]).where(own, 0.0))
+    low, high = rows["mean"] / factor, rows["mean"] * factor
+    return rows.assign(low=low.where(own, rows["low"]), high=high.where(own, rows["high"]))
 
 
 def why_empty(rows: Frame) -> str:
@@ -93,14 +107,15 @@ def why_empty(rows: Frame) -> str:
 
 def _panel(ax: Axes, rows: Frame, looks: dict, kinds: dict, scale: Frame | None = None) -> None:
     """Lines of quantities by method; the vertical axis shows all rows of ``scale``."""
-    drawn = positive(rows, "mean")
+    drawn = on_log_scale(positive(rows, "mean"))
     if not charts.ready(ax, drawn, why_empty(rows)):
         return
     for quantity, style in kinds.items():
         own, name = part(drawn, quantity=quantity), f"{{}}, {quantity}"
-        charts.draw(ax, own, looks, "iteration", "mean", "low", "high", markers=8, name=name, style=style)
+        charts.draw(ax, own, looks, "iteration", "mean", "low", "high", mark="beside", markers=8, name=name,
+                    style=style)  # fmt: skip
     charts.run_axis(ax, drawn["iteration"].to_numpy())
-    seen = drawn if scale is None else positive(scale, "mean")
+    seen = drawn if scale is None else on_log_scale(positive(scale, "mean"))
     seen = seen[seen["mean"] >= seen["mean"].max() / _BEYOND]
     charts.frame(ax, *numbers(seen, "low", "mean", "high"))
     charts.notes(ax, {"diverged": diverged(rows, looks)})
@@ -111,8 +126,10 @@ VARIANCE = Figure(
     caption="Errors of the gradients along the runs, each method at its best step size. Solid lines: the true squared "
     "error, the expected squared distance to the exact gradient. Dashed lines: the conditional variance given the "
     "past. Without carryover the two coincide; with carryover, the conditional variance excludes the carried error. "
-    "Solid lines are arithmetic means over the repetitions, dashed lines geometric means; bands are 95 % intervals. "
-    "With more than five methods, each error has its own panel.",
+    "Solid lines are arithmetic means over the repetitions, dashed lines geometric means; bands are 95 % intervals, "
+    "with more than three methods bars at some of the points, side by side. Intervals of the true error are those of "
+    "its logarithm: the mean times or divided by exp(h / mean), where h is the half width of the t-interval. With more "
+    "than five methods, each error has its own panel.",
     answer="errors of the gradients along the runs. Solid lines: the true squared error; dashed: the conditional "
     "variance, which excludes the carried error.",
     when=looks_at("errors"),

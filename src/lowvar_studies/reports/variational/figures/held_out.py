@@ -11,7 +11,7 @@ from lowvar.errors import check_known
 from lowvar_studies.reports.declarations import Figure, Frame
 from lowvar_studies.reports.drawing import charts
 from lowvar_studies.reports.drawing.charts import Lines
-from lowvar_studies.reports.drawing.rows import one_backend, problems
+from lowvar_studies.reports.drawing.rows import one_backend
 from lowvar_studies.reports.drawing.style import estimators
 from lowvar_studies.reports.variational.diagnostics import DIAGNOSTICS, FRACTIONS
 from lowvar_studies.reports.variational.figures.gradient_noise import (
@@ -33,7 +33,7 @@ def select(diagnostics: Frame, sizes: str = "best") -> Frame:
     if sizes == "best":
         return at_best(diagnostics, ("test_log_likelihood",))
     rows = measured(diagnostics, "test_log_likelihood")
-    return rows[rows["problem"] == problems(rows)[0]].reset_index(drop=True)
+    return rows[rows["problem"] == rows["problem"].iloc[0]].reset_index(drop=True)
 
 
 def _finish(ax: Axes, rows: Frame, drawn: Frame, looks: dict) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from lowvar_studies.reports.variational import selection as tables
 
 _LEAST, _MOST = 0.1, 1e3  # ends of the colour scale, nats below the best
 _ROW = 0.27  # height of a cell, inches
-_NARROW = 0.34  # width of a cell below which three digits do not fit, inches
+_NARROW = 0.42  # width of a cell below which `1.2e3` does not fit, inches
 
 
 def draw(rows: Frame) -> Picture:
@@ -22,12 +23,13 @@ def draw(rows: Frame) -> Picture:
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import LogNorm
 
-    several = rows["estimator"].nunique() > 1
-    lines = {}
+    names, lines = _names(rows), {}
     for name in problems(rows):
         of_problem = rows[rows["problem"] == name]
         for estimator in of_problem["estimator"].unique():
-            lines[f"{name}, {estimator}" if several else name] = of_problem[of_problem["estimator"] == estimator]
+            lines[f"{name}, {names[estimator]}" if len(names) > 1 else name] = of_problem[
+                of_problem["estimator"] == estimator
+            ]
     betas = {name: sorted(part["beta"].unique()) for name, part in lines.items()}
     steps = {name: sorted(part["step_size"].unique()) for name, part in lines.items()}
     heights = [_ROW * len(steps[name]) + 0.75 for name in lines]
@@ -58,6 +60,16 @@ def draw(rows: Frame) -> Picture:
     return fig
 
 
+def _names(rows: Frame) -> dict[str, str]:
+    """The name of each estimator: the words that its methods' names begin with, ``mc`` of ``mc_02_50, mc_05_50``."""
+    names = {}
+    for estimator, methods in rows.groupby("estimator", sort=False)["method"].unique().items():
+        words = zip(*(method.split("_") for method in methods), strict=False)
+        names[str(estimator)] = "_".join(word for word, *_ in takewhile(lambda same: len(set(same)) == 1, words))
+    clear = all(names.values()) and len(set(names.values())) == len(names)
+    return names if clear else {one: one for one in names}
+
+
 def _map(ax: Axes, rows: Frame, problem: Frame, steps: list[float], colours: Any, narrow: bool) -> None:
     from matplotlib.patches import Rectangle
 
@@ -85,15 +97,19 @@ def _map(ax: Axes, rows: Frame, problem: Frame, steps: list[float], colours: Any
 
 
 def _short(below: float) -> str:
-    """At most three letters: ``0``, ``.3``, ``12``, ``2e4``."""
+    """At most five letters.
+
+    >>> [_short(value) for value in (0.01, 0.34, 12.3, 998.4, 1234.0, 21_000.0)]
+    ['0', '.3', '12', '998', '1.2e3', '2.1e4']
+    """
     if below < 0.05:
         return "0"
     if below < 0.95:
         return f"{below:.1f}"[1:]
     if below < 999:
         return f"{below:.0f}"
-    digit, power = f"{below:.0e}".split("e")
-    return f"{digit}e{int(power)}"
+    digits, power = f"{below:.1e}".split("e")
+    return f"{digits}e{int(power)}"
 
 
 SENSITIVITY = Figure(
