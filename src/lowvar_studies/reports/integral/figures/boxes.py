@@ -27,6 +27,7 @@ QUANTITIES = {
 _BOX = 0.56  # height of a box; rows are 1 apart
 _FEW = 40  # most repetitions that are drawn as dots
 _FEWEST = 5  # least repetitions for a box
+_ROOM = 4  # standard deviations that fit beside each other above a panel
 _WIDE = 25.0  # ratio of the methods' error sizes above which the axis is logarithmic, with absolute errors
 
 
@@ -193,7 +194,8 @@ def _values(rows: Frame, looks: dict) -> Picture:
     for rank, ((name, method), ax) in enumerate(zip(groups, axes, strict=True)):
         sample = part(rows, problem=name, method=method)
         words = textwrap.shorten(looks[method].label, 24, placeholder="...")
-        ax.set_title(f"{name}\n{words}" if several else words, pad=20)
+        crowded = rows.loc[rows["problem"] == name, "sizes"].nunique() > _ROOM
+        ax.set_title(f"{name}\n{words}" if several else words, pad=20 + 10 * crowded)
         _by_size(ax, sample, looks[method], method, rows[rows["problem"] == name])
         if rank % columns == 0:
             ax.set_ylabel(sample["task"].iloc[0].replace("_", " "))
@@ -227,7 +229,8 @@ def _by_size(ax: Axes, rows: Frame, look: Estimator, method: str, problem: Frame
         if len(sample) > 1:
             sd = float(sample.std(ddof=1))
             word = f"{sd:.2g}" if 1e-3 <= sd < 1e3 else drawing.number(sd)
-            ax.text(place, 1.02, word, transform=ax.get_xaxis_transform(), ha="center", va="bottom", fontsize=SMALL)
+            height = 1.02 + 0.11 * (place % 2 if len(order) > _ROOM else 0)  # in turn, where they would overlap
+            ax.text(place, height, word, transform=ax.get_xaxis_transform(), ha="center", va="bottom", fontsize=SMALL)
 
 
 BOXES = Figure(
