@@ -5,15 +5,17 @@ warm-up adapts a diagonal mass matrix, as Stan's does. The page's has the poster
 nearly independent. The control functional is solved in double precision, and as the published code solves it: its
 matrix, and the inverse of that, in single precision.
 
-    python benchmarks/hares.py  # half an hour; fills the table of the page
+    python benchmarks/hares.py         # half an hour; fills the table of the page
+    python benchmarks/hares.py --page  # nothing: fills it from the rows
 """
 
 import csv
+import json
 from pathlib import Path
 
 import common  # noqa: F401  first: it limits the libraries to one thread
 import numpy as np
-from common import REPOSITORY, arguments, fill, number, sized, table, write
+from common import REPOSITORY, about, arguments, fill, number, rounded, sized, table, write
 
 from lowvar.core.intervals import mean_interval
 
@@ -118,11 +120,8 @@ def lines(found: dict[str, list[float]]) -> list[tuple]:
     return rows
 
 
-def main() -> None:
-    parser = arguments(__doc__, "hares")
-    parser.set_defaults(out=ROWS)
-    args = parser.parse_args()
-
+def compute(args) -> None:
+    """Draws the chains, and writes sums of errors with their intervals to ``--out``."""
     from lowvar_studies.datasets.load import load
     from lowvar_studies.integrals.lotka_volterra import lotka_volterra
     from lowvar_studies.integrals.rowwise import on_host
@@ -139,7 +138,8 @@ def main() -> None:
     problems = {one: lotka_volterra(tasks=10, second=one == 5, **given) for one in (3, 5)}
     with on_host():
         points = chains(problems[3], count, states, warmup)  # both tables have the same posterior
-    found = {}
+    measured = {key: value for key, value in about().items() if key in ("date", "commit")}
+    found: dict[str, list[float]] = {}
     for printed, problem in problems.items():
         truth, drawn = problem.truth(sized(args.size, 1, 1, 0)).value, samples(problem, points)
         for (_, tasks), first in ((key, first) for key, first in FIRST.items() if key[0] == printed):
@@ -148,9 +148,18 @@ def main() -> None:
             for method in sized(args.size, NAMES, NAMES, ("monte_carlo", "single")):
                 errors = np.abs(estimates(part, method, options[method]) - truth[chosen]).sum(1)
                 found[f"table{printed}-{method}-{tasks}"] = [float(one) for one in mean_interval(errors)]
-                write(args.out, found)
+                write(args.out, {"measured": measured, "chains": count, "sums": rounded(found)})
                 print(f"Table {printed}, T = {tasks}, {NAMES[method]}: {shown(mean_interval(errors))}", flush=True)
-    print("\n" + (text := table(HEADS, lines(found))))
+
+
+def main() -> None:
+    parser = arguments(__doc__, "hares")
+    parser.set_defaults(out=ROWS)
+    parser.add_argument("--page", action="store_true", help=f"only fill {PAGE.name} from what is in --out")
+    args = parser.parse_args()
+    if not args.page:
+        compute(args)
+    print("\n" + (text := table(HEADS, lines(json.loads(args.out.read_text("utf-8"))["sums"]))))
     if args.out == ROWS:
         fill(PAGE, "hares", text)
         print(f"\nwrote {PAGE}")
