@@ -276,7 +276,7 @@ def _kept(args):
         if not path.is_file():
             raise UserError(f"--fill {path}: no such file")
         text = path.read_text(encoding="utf-8")
-        if (now := filled(text, every)) != text:
+        if (now := filled(text, every, f"--fill {path}")) != text:
             write_text(path, now)
             print(path)
     if not (args.judge or args.draw or args.check or args.fill):

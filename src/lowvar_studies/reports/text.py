@@ -44,11 +44,16 @@ def interval(value, low, high):
     >>> interval(0.382, 0.19, 0.7664), interval(72.8786, 72.8785, 72.8787)
     ('[0.19, 0.766]', '[72.88, 72.88]')
     """
-    for digits in (3, 4, 5, 6):
-        ends = f"{low:.{digits}g}", f"{high:.{digits}g}"
-        if float(ends[0]) <= float(f"{value:.4g}") <= float(ends[1]):
+    number = digits(value, low, high)
+    return f"[{low:.{number}g}, {high:.{number}g}]"
+
+
+def digits(value, low, high):
+    """How many digits the ends of an interval need, three to six, to enclose the value as claims print it."""
+    for number in (3, 4, 5, 6):
+        if float(f"{low:.{number}g}") <= float(f"{value:.4g}") <= float(f"{high:.{number}g}"):
             break
-    return f"[{', '.join(ends)}]"
+    return number
 
 
 def markdown(table) -> str:

@@ -18,7 +18,7 @@ from lowvar_studies.jobs import code
 from lowvar_studies.jobs import commands as jobs
 from lowvar_studies.jobs.study import Study
 from lowvar_studies.reports.claims import load
-from lowvar_studies.reports.front import filled, scoreboard
+from lowvar_studies.reports.front import filled, scoreboard, shown
 from lowvar_studies.reports.keep import keep
 from lowvar_studies.reports.kept import Page, listed, names
 from lowvar_studies.reports.remake import Part, _needed, remake, side_by_side
@@ -186,6 +186,48 @@ def test_numbers_and_tables_of_other_pages_are_filled_in(page):
     }.items():
         with pytest.raises(UserError, match=name):
             filled(f"<!-- {wrong} -->", {"two": page})
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [("<!-- two:closer -->1\nImportant.\nTwo <!-- two:arrives -->2<!-- / -->", 3),  # the first has no end
+     ("<!-- two:closer -->1\nImportant.<!-- / -->", 2), ("a\n<!-- two:closer -->1", 2), ("a\n\n1<!-- / -->", 3),
+     ("<!--two:closer-->1<!--/-->", 1), ("<!-- two:clo ser -->1<!-- / -->", 1), ("<!-- later two : x -->1", 1),
+     ("\n<!-- two:closer -->1<!-- /-->", 2), ("\n<!-- two:closer ->1<!-- / -->", 2), ("<!-- two:closer", 1),
+     ("<!-- later two:new -->1 <!-- two:closer -->2<!-- / -->", 1), ("<!-- later two:new -->1", 1),
+     ("\n<!-- scoreboard -->\n<!-- two:closer -->2<!-- / -->\n<!-- /scoreboard -->", 3),
+     ("<!--scoreboard-->\n<!--/scoreboard-->", 1), ("<!-- /provenance -->", 1),
+     ("<!-- provenance -->\n<!-- /scoreboard -->", 2)],
+)  # fmt: skip
+def test_no_text_is_lost_between_comments_and_none_stays_unfilled_without_a_word(page, text, line):
+    with pytest.raises(UserError, match=rf"a\.md, line {line}: "):
+        filled(text, {"two": page}, "a.md")
+
+
+def test_later_numbers_and_comments_of_other_kinds_stay(page):
+    text = "<!-- a note -->\n<!-- later two:new -->1 [0, 2]<!-- / --> and <!-- cells -->x\ny<!-- /cells -->"
+    assert filled(text, {"two": page}) == text
+    both = filled(f"{text} <!-- two:closer -->?<!-- / --> so.", {"two": page})
+    assert both.startswith(text)
+    assert both.endswith("]<!-- / --> so.")
+
+
+@pytest.mark.parametrize("ends", [(1.0254, 1.0252, 1.0258), (0.382, 0.19, 0.7664), (72.8786, 72.8785, 72.8787)])
+def test_a_number_lies_within_its_printed_interval(ends):
+    value, low, high = (float(word.strip("[],")) for word in shown(*ends).split())
+    assert low <= value <= high
+
+
+def test_fill_leaves_a_file_with_a_mistake_as_it_is(page, tmp_path, capsys):
+    good, bad = tmp_path / "good.md", tmp_path / "bad.md"
+    fill = ["kept", "--folder", str(page.folder.parents[1]), "--fill"]
+    good.write_text("<!-- two:closer -->?<!-- / -->")
+    bad.write_text("<!-- two:closer -->1 and\n<!-- two:arrives -->2<!-- / -->")
+    assert main([*fill, str(good)]) == 0
+    assert "?" not in good.read_text()
+    assert main([*fill, str(bad)]) == 2
+    assert f"{bad}, line 2" in capsys.readouterr().err
+    assert bad.read_text() == "<!-- two:closer -->1 and\n<!-- two:arrives -->2<!-- / -->"
 
 
 def test_words_and_layout_are_no_code():
