@@ -6,35 +6,36 @@ processes; its interval is that of a product of independent factors.
 Usage: `python benchmarks/levels.py`; it prints the table of `docs/reproduction/paper-joint.md`.
 """
 
+import contextlib
 import json
 import math
-import re
 
 import numpy as np
 from common import REPOSITORY, arguments, write
 
 from lowvar.core.intervals import mean_interval
+from lowvar_studies import PAGES
+from lowvar_studies.reports.kept import Page
 
 METHODS = ("cv", "joint_svrg", "joint_adaptive", "joint_glm", "joint_glm_sigma")
 TASKS = {"mnist": METHODS, "tennis": METHODS, "ppca": METHODS[:3], "movielens": METHODS}  # ppca is not linear
-# the paper's words on joint_svrg, whose row has the same number
-OF_SVRG = "joint achieves a given performance in an order of magnitude fewer iterations than naive on"
-PAGES, TIMES = REPOSITORY / "docs/reproduction", REPOSITORY / "workflow/times"
+TIMES = REPOSITORY / "workflow/times"
 
 
 def iterations(task: str) -> tuple[int, dict[str, tuple[float, ...]]]:
-    """Of ``naive`` to its end; of others to that ELBO, relative to it, with an interval, as the page has them."""
-    page = (PAGES / f"joint_{task}.md").read_text(encoding="utf-8")
-    end, found = re.search(r"nats ahead of \w+ after (\d+) iterations", page), {}
+    """Of ``naive`` to its end; of others to that ELBO, relative to it, with an interval, as claims of the page."""
+    with contextlib.chdir(REPOSITORY):  # where a page finds its experiment
+        page = Page.of(PAGES, f"joint_{task}")
+        rows, claims, found = page["paths"], page.verdicts.set_index("id"), {}
     for method in TASKS[task]:
-        said = f"{method} reaches the final ELBO of naive alone on {task} in fewer iterations"
-        said = f"{OF_SVRG} {task}" if method == "joint_svrg" else said
-        row = re.search(rf"{said} \|[^|]*\|[^|]*\| ([^|]+) \| \[([^,]+), ([^\]]+)\]", page)
-        if row is not None:
-            found[method] = tuple(map(float, row.groups()))
-    if end is None or not found:
-        raise SystemExit(f"joint_{task}.md has no row on iterations to naive's final ELBO")
-    return int(end[1]), found
+        # the paper's own claim is on joint_svrg
+        name = "ten-times-fewer" if method == "joint_svrg" else f"to-naive-{method.replace('_', '-')}"
+        if (claim := f"{name}-{task}") in claims.index:
+            found[method] = tuple(float(claims.loc[claim, column]) for column in ("ours", "low", "high"))
+    ends = rows.loc[(rows["problem"] == task) & (rows["method"] == "naive"), "iteration"]
+    if not len(ends) or not found:
+        raise SystemExit(f"{page.folder}: no rows of naive, or no claims on iterations to its final ELBO")
+    return int(ends.max()), found
 
 
 def level(task: str) -> dict:

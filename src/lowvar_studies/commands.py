@@ -9,11 +9,9 @@ from functools import partial
 
 from lowvar.cli import OWN, columns, command, configure, device_options, job_options, listed, only_for
 from lowvar.errors import UserError, positive, require, whole
+from lowvar_studies import PAGES
 
 _NEEDED = "pydantic", "yaml", "pyarrow", "requests", "sklearn"  # of the extra `workflow`; the rest is named where used
-
-
-_PAGES = "docs/reproduction"
 
 
 def add(commands, lists) -> None:
@@ -73,12 +71,16 @@ def add(commands, lists) -> None:
     sub = new("keep", _keep, "write an experiment's claims, figures and wall times to a page")
     _experiment_options(sub)
     _result_options(sub)
-    sub.add_argument("--out", default=_PAGES, help="folder (default: %(default)s)")
-    sub.add_argument("--draft", action="store_true", help="also from several commits, or from a checkout with changes")
+    sub.add_argument("--out", default=PAGES, help="folder (default: %(default)s)")
+    sub.add_argument(
+        "--draft",
+        action="store_true",
+        help="also from several commits, changed files, or another scale than paper",
+    )
 
     sub = new("kept", _kept, "list kept pages: verdicts, commit, CPU minutes, and whether code has changed since")
     sub.add_argument("pages", nargs="*", metavar="PAGE", help="default: all with rows")
-    sub.add_argument("--folder", default=_PAGES, help="of the pages (default: %(default)s)")
+    sub.add_argument("--folder", default=PAGES, help="of the pages (default: %(default)s)")
     sub.add_argument("--check", action="store_true", help="judge all claims again from the kept rows, and compare")
     sub.add_argument(
         "--judge", action="store_true", help="judge all claims as they are stated now, and write the verdicts"
@@ -92,7 +94,7 @@ def add(commands, lists) -> None:
     sub.add_argument("--claim", metavar="ID", help="one claim of the page alone")
     sub.add_argument("--figure", metavar="KIND", help="one figure of the page alone")
     sub.add_argument("--seed", type=int, help="another seed than the page's: do the verdicts stand?")
-    sub.add_argument("--folder", default=_PAGES, help="of the pages (default: %(default)s)")
+    sub.add_argument("--folder", default=PAGES, help="of the pages (default: %(default)s)")
     sub.add_argument("--out", default="build/remade", help="folder of pictures (default: %(default)s)")
     sub.add_argument("--workers", type=int, default=1, help="number of processes at a time (default: %(default)s)")
     _result_options(sub, default="build/remade/results/PAGE")
@@ -277,7 +279,7 @@ def _kept(args):
         if not path.is_file():
             raise UserError(f"--fill {path}: no such file")
         text = path.read_text(encoding="utf-8")
-        if (now := filled(text, every)) != text:
+        if (now := filled(text, every, f"--fill {path}")) != text:
             write_text(path, now)
             print(path)
     if not (args.judge or args.draw or args.redraw or args.check or args.fill):
@@ -298,9 +300,10 @@ def _of_kept(page, args) -> bool:
     begun = time.monotonic()
     found = page.check() if args.check else []
     if args.check:
-        same = "not all the same" if found else "the same"
-        print(f"{page.name}: {len(page.verdicts)} verdicts and intervals computed again from the kept rows, "
-              f"in {time.monotonic() - begun:.1f} s: {same}")  # fmt: skip
+        same, claims = "not all the same" if found else "the same", len(page.verdicts)
+        said = f"{claims} verdicts and intervals computed again" if claims else "no claims; its figures' rows read"
+        source = "kept rows" if page.has_own_table else "kept rows (those of its own table are not)"
+        print(f"{page.name}: {said} from the {source}, in {time.monotonic() - begun:.1f} s: {same}")
         print(*(f"  {text}" for text in found), sep="\n", end="\n" if found else "")
     return bool(found)
 

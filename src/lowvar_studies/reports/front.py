@@ -5,6 +5,8 @@ Each is between two comments of HTML, which a reader does not see, and is filled
     <!-- scoreboard --> ... <!-- /scoreboard -->
     <!-- provenance --> ... <!-- /provenance -->
     <!-- joint_noise:rqmc-8-joint-sonar -->0.824 [0.781, 0.87]<!-- / -->
+
+``<!-- later PAGE:CLAIM -->`` begins a number of a claim that has no rows yet: it stays as it is.
 """
 
 import re
@@ -13,7 +15,7 @@ from collections.abc import Mapping
 
 from lowvar.errors import UserError, check_known
 from lowvar_studies.reports.kept import Page
-from lowvar_studies.reports.text import interval, markdown
+from lowvar_studies.reports.text import digits, interval, markdown
 
 PAPERS = {
     "joint": "Joint control variate (Wang, Geffner, Domke)",
@@ -21,45 +23,92 @@ PAPERS = {
     "ingo": "Implicit natural gradient (Lyu, Tsang)",
     "vvcv": "Vector-valued control variates (Sun, Barp, Briol)",
 }
-_NUMBER = re.compile(r"<!-- (\w+):([\w.-]+) -->.*?<!-- / -->", re.DOTALL)
+_COMMENT = re.compile(r"<!--(.*?)(-->|\Z)", re.DOTALL)
+_NUMBER, _END = re.compile(r"<!-- (later )?(\w+):([\w.-]+) -->"), "<!-- / -->"
+_ALIKE = re.compile(r"\s*(later\b\s*)?[\w.-]*\s*:|\s*/\s*$|\s*/?\s*(scoreboard|provenance)\s*$", re.IGNORECASE)
 
 
-def filled(text: str, pages: Mapping[str, Page]) -> str:
-    """The text with all of its numbers and tables as the kept pages have them.
+def filled(text: str, pages: Mapping[str, Page], file: str = "text") -> str:
+    """The text with all of its numbers and tables as the kept pages have them; all else stays.
 
     Args:
         text: Markdown with pairs of comments, as above.
         pages: the kept pages by name.
+        file: the name of the text, for messages.
 
     Raises:
-        UserError: a comment names a page or a claim that is not there.
+        UserError: a comment names a page or a claim that is not there, is written in another way, is within another
+            pair, or lacks its other half; or a number does not end on the line where it begins.
     """
+    parts, at, begun, first = [], 0, None, 0
+    for found in _COMMENT.finditer(text):
+        comment, line = found[0], 1 + text.count("\n", 0, found.start())
+        where = f"{file}, line {line}: {' '.join(comment.split())[:60]}"
+        if begun is None:
+            end = _end_of(comment, where)
+            if end == comment:
+                raise UserError(f"{where}: nothing before it begins what it ends, such as <!-- PAGE:CLAIM -->")
+            begun, first = (found, line) if end else (None, 0)
+            continue
+        end = _end_of(begun[0], file)
+        if comment != end:
+            raise UserError(f"{where}: it is within {begun[0]} of line {first}, which must end first, with {end}")
+        if end == _END and line != first:
+            raise UserError(f"{where}: it must be on line {first}, as {begun[0]} is: it ends a number, not a text")
+        if (content := _content(begun[0], pages, f"{file}, line {first}")) is not None:
+            parts += [text[at : begun.end()], content]
+            at = found.start()
+        begun = None
+    if begun is not None:
+        raise UserError(f"{file}, line {first}: {begun[0]}: its end {_end_of(begun[0], file)} is missing")
+    return "".join([*parts, text[at:]])
 
-    def number(found: re.Match[str]) -> str:
-        check_known("page", found[1], pages, where=found[0][:60])
-        table = pages[found[1]].verdicts.set_index("id")
-        check_known("claim", found[2], table.index, where=found[0][:60])
-        row = table.loc[found[2]]
-        return f"<!-- {found[1]}:{found[2]} -->{shown(row['ours'], row['low'], row['high'])}<!-- / -->"
 
-    text = _NUMBER.sub(number, text)
-    for name, make in (("scoreboard", scoreboard), ("provenance", provenance)):
-        begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
-        if text.count(begin) != text.count(end) or text.count(begin) > 1:
-            raise UserError(f"{begin}: it needs one {end} behind it")
-        if begin in text:
-            before, after = text[: text.index(begin)], text[text.index(end) :]
-            text = f"{before}{begin}\n\n{make(pages)}\n\n{after}"
-    return text
+def _end_of(comment: str, where: str) -> str | None:
+    """The comment that ends what a comment begins, or itself if it is an end; None for one of another kind.
+
+    Raises:
+        UserError: a comment that is nearly one of ours.
+    """
+    if _NUMBER.fullmatch(comment):
+        return _END
+    ends = {f"<!-- {name} -->": f"<!-- /{name} -->" for name in _TABLES}
+    if comment in ends:
+        return ends[comment]
+    if comment in (_END, *ends.values()):
+        return comment
+    if not comment.endswith("-->"):
+        raise UserError(f"{where}: the comment lacks its -->")
+    if _ALIKE.match(comment[4:-3]):
+        known = f"<!-- PAGE:CLAIM -->, <!-- later PAGE:CLAIM --> and their end {_END}"
+        raise UserError(f"{where}: not written as {known}, nor as {', '.join(ends)} and their ends, space by space")
+    return None
+
+
+def _content(comment: str, pages: Mapping[str, Page], where: str) -> str | None:
+    """The text behind a comment that begins a number or a table; None for one that stays."""
+    found = _NUMBER.fullmatch(comment)
+    if not found:
+        return f"\n\n{_TABLES[comment.split()[1]](pages)}\n\n"
+    later, page, claim = found.groups()
+    if later:
+        return None
+    check_known("page", page, pages, where=f"{where}: {comment}")
+    table = pages[page].verdicts.set_index("id")
+    check_known("claim", claim, table.index, where=f"{where}: {comment}")
+    row = table.loc[claim]
+    return shown(row["ours"], row["low"], row["high"])
 
 
 def shown(value: float, low: float, high: float) -> str:
-    """A value with its interval, if it has one.
+    """A value with its interval, if it has one, in as many digits as the interval.
 
-    >>> shown(0.382, 0.19, 0.7664), shown(3, float("nan"), float("nan"))
-    ('0.382 [0.19, 0.766]', '3')
+    >>> shown(0.382, 0.19, 0.7664), shown(1.0254, 1.0252, 1.0258), shown(3, float("nan"), float("nan"))
+    ('0.382 [0.19, 0.766]', '1.025 [1.025, 1.026]', '3')
     """
-    return f"{value:.3g} {interval(value, low, high)}" if low == low else f"{value:.3g}"
+    if low != low:
+        return f"{value:.3g}"
+    return f"{value:.{digits(value, low, high)}g} {interval(value, low, high)}"
 
 
 def scoreboard(pages: Mapping[str, Page]) -> str:
@@ -95,3 +144,6 @@ def provenance(pages: Mapping[str, Page]) -> str:
         for name, page in pages.items()
     ]  # fmt: skip
     return markdown(pd.DataFrame(rows, columns=["page", "commit", "jobs", "CPU minutes", "stale"]))
+
+
+_TABLES = {"scoreboard": scoreboard, "provenance": provenance}

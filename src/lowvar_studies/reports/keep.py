@@ -4,13 +4,14 @@ import json
 from pathlib import Path
 
 from lowvar.core import artifact
-from lowvar.core.files import write_bytes, write_text
+from lowvar.core.files import all_or_none, write_bytes, write_text
 from lowvar.errors import UserError
+from lowvar_studies import PAGES
 from lowvar_studies.jobs import code, commands
 from lowvar_studies.jobs.study import Study
 from lowvar_studies.reports import kept
 from lowvar_studies.reports.gathered import Gathered
-from lowvar_studies.reports.text import claims_table, figures, markdown, own_table, summary
+from lowvar_studies.reports.text import markdown, own_table, page_parts, pictures
 
 
 def keep(study: Study, folder: str | Path, *, draft: bool = False) -> list[Path]:
@@ -21,16 +22,22 @@ def keep(study: Study, folder: str | Path, *, draft: bool = False) -> list[Path]
     Args:
         study: the experiment, its scale and its results.
         folder: of the page.
-        draft: whether jobs may be of several commits, or of a checkout with changes; the page then says so.
+        draft: whether jobs may be of several commits, or of a checkout with changes, and a page among those of the
+            papers of another scale than ``paper``; the page then says so.
 
     Raises:
-        UserError: a result is missing or stale, the existing page is of another scale, or jobs, tables and figures are
-            not all of one commit.
+        UserError: a result is missing or stale, the existing page is of another scale, jobs, tables and figures are
+            not all of one commit, or the page would be counted among those of the papers and is not of their scale.
     """
     import pandas as pd
 
     name, folder = study.name, Path(folder)
     page = folder / f"{name}.md"
+    if study.scale != "paper" and not draft and folder.resolve() == Path(PAGES).resolve():
+        raise UserError(
+            f"--scale {study.scale}: pages in {folder} are of scale paper, as the scoreboard counts their claims; add "
+            "--scale paper, another --out, or --draft"
+        )
     if page.is_file() and f"at scale `{study.scale}`" not in page.read_text(encoding="utf-8"):
         raise UserError(f"{page}: it is of another scale than {study.scale}; remove it first, or choose another --out")
     about = _about(study, draft)
@@ -40,35 +47,20 @@ def keep(study: Study, folder: str | Path, *, draft: bool = False) -> list[Path]
     claims = pd.read_csv(commands.claims(study))
     drawn = {path.stem: path for path in commands.figures(study) if path.suffix == ".png"}
     about |= {"code": about["code"] | code.loaded(study.experiment.family)}
-    rows = kept.write(study, folder, about)
-    pictures = {
-        kind: kept.small(drawn[kind].read_bytes()) for kind in kept.Page(folder / kept.ROWS / name, about).kinds
-    }
-    elsewhere = "" if folder == Path(kept.PAGES) else f" --folder {folder}"
-    parts = [
-        f"# {study.experiment.title}",
-        f"`lowvar remake {name}{elsewhere}` makes all of this page again ({minutes(about)}), with `--claim ID` or "
-        f"`--figure NAME` one of it. Experiment `{name}` at scale `{study.scale}`, written by "
-        f"`lowvar keep {study.path} --scale {study.scale}`.",
-        _origin(about),
-        *filter(None, [study.experiment.remarks.strip()]),
-        *(["## Claims", summary(claims), claims_table(claims)] if len(claims) else []),
-        *own_table(study.family, Gathered(study, study.family.tables, made=False)),
-        figures(name, pictures),
-        *(["## Wall time", "Minutes of each job, including compilation.", markdown(_minutes(runs))] if runs else []),
-    ]
-    for path in set(folder.glob(f"{name}-*.png")) - {folder / f"{name}-{kind}.png" for kind in pictures}:
+    with all_or_none():
+        rows = kept.write(study, folder, about)
+        tables = [path.stem for path in rows if path.suffix == ".parquet" and "." not in path.stem]
+        files = {kind: folder / f"{name}-{kind}.png" for kind in pictures(study, tables)}
+        for kind, file in files.items():
+            write_bytes(file, kept.small(drawn[kind].read_bytes()))
+        own = own_table(study, Gathered(study, study.family.tables, made=False))
+        parts = page_parts(study, about, claims, own, tables, "" if folder == Path(PAGES) else str(folder))
+        if runs:
+            parts += ["## Wall time", "Minutes of each job, including compilation.", markdown(_minutes(runs))]
+        write_text(page, "\n\n".join(parts) + "\n")
+    for path in {*folder.glob(f"{name}-*.png"), *(folder / kept.ROWS / name).iterdir()} - {*files.values(), *rows}:
         path.unlink()  # of an earlier page
-    for kind, content in pictures.items():
-        write_bytes(folder / f"{name}-{kind}.png", content)
-    write_text(page, "\n\n".join(parts) + "\n")
-    return [page, *(folder / f"{name}-{kind}.png" for kind in pictures), *rows]
-
-
-def minutes(about) -> str:
-    """The CPU minutes of all jobs behind a page, in words."""
-    spent = sum(about["jobs"].values()) / 60
-    return f"{spent:.0f} CPU minutes" if spent >= 10 else f"{spent:.1f} CPU minutes"
+    return [page, *files.values(), *rows]
 
 
 def _about(study, draft):
@@ -108,12 +100,6 @@ def _record(file):
         return record
     except (OSError, ValueError, TypeError) as error:
         raise UserError(f"{file}: missing, damaged, or of an earlier version; make the job again") from error
-
-
-def _origin(about):
-    """Commit, machines, dates and versions."""
-    when = " to ".join(about["dates"])
-    return f"Made {when} at {about['commit']}, on {'; '.join(about['machines'])}; {', '.join(about['versions'])}."
 
 
 def _minutes(runs):

@@ -2,7 +2,7 @@
 
 ``docs/reproduction/rows/PAGE`` has, for each page of ``keep``:
 
-    TABLE.parquet         each table that a claim, or the page's own table, reads
+    TABLE.parquet         each table that a claim, or the page's own table, reads, but none of ``BESIDE``
     KIND.figure.parquet   the rows that a figure shows, if its table is not there
     claims.csv            the verdicts
     about.json            experiment, scale, commit, jobs with their CPU seconds, and the code that they used
@@ -19,20 +19,21 @@ from pathlib import Path
 from typing import Any
 
 from lowvar.core import artifact
-from lowvar.core.files import write_bytes, write_text
+from lowvar.core.files import all_or_none, write_bytes, write_text
 from lowvar.errors import UserError, check_known
+from lowvar_studies import PAGES
 from lowvar_studies.jobs import code
 from lowvar_studies.jobs.common_files import CLAIMS
 from lowvar_studies.jobs.study import Study
 from lowvar_studies.reports import claims as judging
 from lowvar_studies.reports.gathered import Gathered
-from lowvar_studies.reports.text import claims_table, figures, own_table, summary
+from lowvar_studies.reports.text import opening, own_table, page_parts, pictures
 
-PAGES = "docs/reproduction"  # the default folder
 ROWS = "rows"  # below the folder of the pages
 _WIDEST = 1000  # pixels of a picture
+BESIDE = ("times",)  # tables of files beside the experiments, which are in git: a copy could contradict them
 _COUNTED = (("holds", 6), ("fails", 6), ("undecided", 7))
-_WORDS = ("verdict", "statement", "source", "cause")
+_WORDS = ("verdict", "statement", "source", "cause", "note")
 _SAME = 1e-6  # relative difference of numbers that another processor may give
 _ABOUT = ("experiment", "scale", "spec", "commit", "dates", "versions", "jobs", "code")
 
@@ -41,26 +42,26 @@ def write(study: Study, folder: Path, about: Mapping[str, Any]) -> list[Path]:
     """Writes the rows behind a study's claims and figures; ``about`` is the content of ``about.json``.
 
     Returns:
-        The files; others in the page's folder are removed.
+        The files.
     """
     folder, gathered = folder / ROWS / study.name, Gathered(study, study.family.tables, made=False)
     verdicts = judging.judge(judging.load(study.claims) if study.claims else [], gathered, study)
     if study.family.summary:
         study.family.summary(gathered)  # reads its tables
-    frames = {f"{name}.parquet": gathered[name] for name in gathered.used}
+    frames = {f"{name}.parquet": gathered[name] for name in gathered.used if name not in BESIDE}
     for kind, figure in study.figures.items():
         if f"{figure.table}.parquet" not in frames:
             frames[f"{kind}.figure.parquet"] = figure.rows(gathered[figure.table], **study.options(kind))
-    folder.mkdir(parents=True, exist_ok=True)
     mark = artifact.stamp(study.experiment.hash, {}, packages=("lowvar",))
     for name, frame in frames.items():
         artifact.write_table(folder / name, frame, mark | {"place": name})
     write_text(folder / "claims.csv", verdicts.to_csv(index=False))
     write_text(folder / "about.json", json.dumps(about, indent=1, sort_keys=True) + "\n")
-    names = [*frames, "claims.csv", "about.json"]
-    for path in set(folder.iterdir()) - {folder / name for name in names}:
-        path.unlink()
-    return [folder / name for name in names]
+    return [folder / name for name in (*frames, "claims.csv", "about.json")]
+
+
+class NotKept(UserError):
+    """Rows that are not among those of a page."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +95,7 @@ class Page(Mapping):
             about = json.loads(path.read_text(encoding="utf-8"))
             lacking = [key for key in _ABOUT if key not in about]
             sum(about.get("jobs", {}).values(), 0.0)
+            lacking += [key for key in ("jobs", "code") if not lacking and not len(about[key].keys())]
         except (OSError, ValueError, TypeError, AttributeError) as error:
             raise UserError(f"{path}: damaged; restore it: git checkout {path}") from error
         if lacking:
@@ -148,14 +150,38 @@ class Page(Mapping):
         experiment = [] if self.experiment.hash == self.about["spec"] else [self.about["experiment"]]
         return experiment + code.changed(self.about["code"])
 
+    def check_settings(self) -> None:
+        """Refuses an experiment whose settings are no longer those of the page.
+
+        Raises:
+            UserError: they are others; the message says how to make the page of them, or to restore those of the page.
+        """
+        if self.experiment.hash == self.about["spec"]:
+            return
+        file, scale, commit = (self.about[key] for key in ("experiment", "scale", "commit"))
+        back = f"; or restore the file: git checkout {commit} -- {file}" if re.fullmatch("[0-9a-f]+", commit) else ""
+        said = f"at scale {scale} its settings are not those of the page {self.name}"
+        raise UserError(f"{file}: {said}; make the page of them: {self._made_by}{back}")
+
+    @property
+    def _made_by(self) -> str:
+        """The command that makes the page anew."""
+        if self.text.parent == Path(PAGES):
+            return f"make evidence PAGES={self.name}"
+        of = f"{self.about['experiment']} --scale {self.about['scale']}"
+        return f"lowvar study {of} && lowvar keep {of} --out {self.text.parent}"
+
     def __getitem__(self, name: str) -> Any:
         if name not in self:
             raise KeyError(name)
-        return self._read(name)
+        return Gathered(self.study, self.study.family.tables)[name] if name in BESIDE else self._read(name)
 
     def _read(self, name: str) -> Any:
-        expect = {"spec": self.experiment.hash, "place": f"{name}.parquet"}
-        return artifact.read_table(self.folder / f"{name}.parquet", expect=expect, rebuild=f"lowvar remake {self.name}")
+        self.check_settings()
+        expect, path = {"spec": self.about["spec"], "place": f"{name}.parquet"}, self.folder / f"{name}.parquet"
+        if not path.is_file():
+            raise NotKept(f"{path}: no such rows; restore them: git checkout {path}, or make the page: {self._made_by}")
+        return artifact.read_table(path, expect=expect, rebuild=f"git checkout {path}")
 
     def __contains__(self, name: object) -> bool:
         return name in Gathered(self.study, self.study.family.tables)
@@ -182,19 +208,55 @@ class Page(Mapping):
         return judging.judge(judging.load(self.study.claims) if self.study.claims else [], self, self.study)
 
     def check(self) -> list[str]:
-        """How verdicts computed again, and the page, differ from the kept ones, a sentence each; reads all rows."""
+        """How verdicts computed again, the page and its pictures differ from the kept ones; reads all rows.
+
+        Returns:
+            A sentence for each difference.
+        """
         for kind in self.study.figures:
             self.rows(kind)
         now, before = (table.set_index("id") for table in (self.judged(), self.verdicts))
         gone = [f"claim {name!r} is on the page, and no longer stated" for name in before.index.difference(now.index)]
         new = [f"claim {name!r} is stated, and not on the page" for name in now.index.difference(before.index)]
-        page = self.text
-        text = page.read_text(encoding="utf-8") if page.is_file() else ""
-        there = not len(before) or claims_table(self.verdicts) in text
-        found = [*gone, *new, *([] if text and there else [f"{page}: it is missing, or has other verdicts"])]
+        found = [*gone, *new, *self._apart_from_text()]
         for name in now.index.intersection(before.index):
             found += [f"claim {name!r}: {text}" for text in apart(now.loc[name], before.loc[name])]
         return found
+
+    def _apart_from_text(self) -> list[str]:
+        """How the page and its pictures differ from those of the kept rows; wall times are not among these."""
+        page = self.text
+        if not page.is_file():
+            return [f"{page}: it is missing; restore it: git checkout {page}"]
+        text = page.read_text(encoding="utf-8")
+        parts = self._parts(text, self.verdicts)
+        found = [f"{page}: it lacks this part, or has another: {opening(part)}" for part in parts if part not in text]
+        if not found and text != self._whole(text, parts):
+            found = [f"{page}: between its parts, or behind its figures, it has a text that is not of its rows"]
+        files = [page.with_name(f"{self.name}-{kind}.png") for kind in pictures(self.study, list(self))]
+        lost = [file for file in files if not whole_png(file)]
+        return found + [f"{file}: missing or damaged; restore it: git checkout {file}" for file in lost]
+
+    def _parts(self, text: str, verdicts) -> list[str]:
+        """The parts of the page, from the kept rows; ``text``, as it is, says its folder, and tables without rows."""
+        stated = re.search(rf"^`lowvar remake {self.name} --folder ([^`]*)`", text, re.MULTILINE)
+        own = own_table(self.study, self) if self.has_own_table else _section_before_figures(text)
+        return page_parts(self.study, self.about, verdicts, own, list(self), stated[1] if stated else "")
+
+    @staticmethod
+    def _whole(text: str, parts: list[str]) -> str:
+        """A page of these parts and of the wall times in ``text``, which are in no rows."""
+        _, wall, times = text.partition("\n\n## Wall time\n\n")
+        return "\n\n".join(parts) + (wall + times or "\n")
+
+    @property
+    def has_own_table(self) -> bool:
+        """Whether the rows of the family's own table, if there is one, are kept; those of older pages are not."""
+        try:
+            own_table(self.study, self)
+        except NotKept:
+            return False
+        return True
 
     def judge(self) -> list[Path]:
         """Writes the verdicts on the claims as they are stated now, from the kept rows, into the rows and the page.
@@ -203,58 +265,41 @@ class Page(Mapping):
             The files.
 
         Raises:
-            UserError: a claim reads a table that is not kept, or the page is missing, has other verdicts, or has none.
+            UserError: a claim reads a table that is not kept, or the page is missing.
         """
-        page, before, now = self.text, self.verdicts, self.judged()
-        if not len(before):
-            if len(now):
-                raise UserError(f"{page}: it has no claims yet; keep it again")
+        now, text = self.judged(), self._there()
+        if not len(now) and not len(self.verdicts):
             return []
-        text = page.read_text(encoding="utf-8") if page.is_file() else ""
-        for make in (summary, claims_table):
-            if make(before) not in text:
-                raise UserError(f"{page}: it is missing, or has other verdicts than {self.folder}; keep it again")
-            text = text.replace(make(before), make(now))
-        write_text(self.folder / "claims.csv", now.to_csv(index=False))
-        write_text(page, text)
-        return [self.folder / "claims.csv", page]
-
-    @property
-    def kinds(self) -> list[str]:
-        """The figures in the order of the page: the headline, those whose tables claims read, the others."""
-        judged = [kind for kind, figure in self.study.figures.items() if figure.table in set(self)]
-        return list(dict.fromkeys([self.study.headline.name, *judged, *self.study.figures]))
+        with all_or_none():
+            write_text(self.folder / "claims.csv", now.to_csv(index=False))
+            write_text(self.text, self._whole(text, self._parts(text, now)))
+        return [self.folder / "claims.csv", self.text]
 
     def redraw(self) -> list[Path]:
-        """Writes the page's pictures, their order and the family's own table again from the kept rows.
+        """Writes the page's text and pictures again from the kept rows, with the verdicts as they are.
 
         Returns:
             The files whose content changed; others are not written.
 
         Raises:
-            UserError: the page is missing, or has no figures.
+            UserError: the page is missing.
         """
         from lowvar.core.drawing import png
 
-        page = self.folder.parents[1] / f"{self.name}.md"
-        text = page.read_text(encoding="utf-8") if page.is_file() else ""
-        parts = re.split(r"\n\n(?=## )", text.rstrip("\n"))
-        places = {part.partition("\n")[0]: place for place, part in enumerate(parts)}
-        if "## Figures" not in places:
-            raise UserError(f"{page}: it is missing, or has no figures; keep it again")
-        parts[places["## Figures"]] = figures(self.name, self.kinds)
-        for part in own_table(self.study.family, self):
-            place = places.get(part.partition("\n")[0])
-            if place is None:
-                parts.insert(places["## Figures"], part)
-            else:
-                parts[place] = part
-        now = {page: ("\n\n".join(parts) + "\n").encode()}
-        now |= {page.with_name(f"{self.name}-{kind}.png"): small(png(self.figure(kind))) for kind in self.kinds}
+        text = self._there()
+        now = {self.text: self._whole(text, self._parts(text, self.verdicts)).encode()}
+        for kind in pictures(self.study, list(self)):
+            now[self.text.with_name(f"{self.name}-{kind}.png")] = small(png(self.figure(kind)))
         changed = [path for path, content in now.items() if not path.is_file() or path.read_bytes() != content]
         for path in changed:
             write_bytes(path, now[path])
         return changed
+
+    def _there(self) -> str:
+        """The page as it is; refuses one that is missing."""
+        if not self.text.is_file():
+            raise UserError(f"{self.text}: it is missing; restore it: git checkout {self.text}, or keep it again")
+        return self.text.read_text(encoding="utf-8")
 
     def draw(self, out: str | Path) -> list[Path]:
         """Draws all figures from the kept rows into a folder."""
@@ -275,6 +320,24 @@ def small(png: bytes) -> bytes:
         picture = picture.resize((_WIDEST, round(picture.height * _WIDEST / picture.width)), Image.Resampling.LANCZOS)
     picture.quantize(256, dither=Image.Dither.NONE).save(stream, "PNG", optimize=True)
     return stream.getvalue()
+
+
+def _section_before_figures(text: str) -> list[str]:
+    """The title and the table that stand before the figures and behind the claims, if there are any."""
+    found = re.search(r"^(## (?!Claims\n).*)\n\n((?:\|.*\n)*\|.*)\n\n## Figures\n", text, re.MULTILINE)
+    return list(found.groups()) if found else []
+
+
+def whole_png(path: Path) -> bool:
+    """Whether a file is there and a picture without damage."""
+    from PIL import Image
+
+    try:
+        with Image.open(path) as picture:
+            picture.verify()
+    except (OSError, SyntaxError):  # Pillow's error of a chunk with another checksum
+        return False
+    return True
 
 
 def names(folder: str | Path) -> list[str]:
@@ -314,6 +377,8 @@ def apart(now, before, only: Sequence[str] | None = None) -> list[str]:
     """
     found = [f"its {key} was {before[key]!r}, and is {now[key]!r}" for key in only or _WORDS if now[key] != before[key]]
     numbers = () if only else ("ours", "low", "high", "published")
+    if not only and not same(now["more"], before["more"]):
+        found.append(f"{before['more']:.3g} times as many repetitions would have decided it, and {now['more']:.3g} now")
     if not all(same(now[key], before[key]) for key in numbers):
         was, is_ = (f"{row['ours']:.6g} [{row['low']:.6g}, {row['high']:.6g}]" for row in (before, now))
         found.append(f"{was} on the page, {is_} now")

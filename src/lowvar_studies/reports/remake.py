@@ -140,8 +140,10 @@ def remake(page: Page, claim: str | None = None, figure: str | None = None, *, s
         workers: processes at a time.
 
     Raises:
-        UserError: an unknown claim or figure, or a job that ended with a user's mistake.
+        UserError: an unknown claim or figure, an experiment whose settings are not those of the page, kept rows that
+            are missing or damaged, or a job that ended with a user's mistake.
     """
+    page.check_settings()
     begun, results = time.monotonic(), results or f"build/remade/results/{page.name}"
     study = Study.load(page.about["experiment"], page.about["scale"], results, data)
     stated = {one.id: one for one in judging.load(study.claims)} if study.claims else {}
@@ -151,17 +153,18 @@ def remake(page: Page, claim: str | None = None, figure: str | None = None, *, s
         check_known("figure", figure, study.figures, where=page.name)
     if claim is not None and figure is not None:
         raise UserError("--claim and --figure: give one of them")
-    if other := seed not in (None, study.experiment.seed):
-        study = with_seed(study, seed)
     claims = [claim] if claim else [] if figure else list(stated)
     figures = [figure] if figure else [] if claim else list(study.figures)
+    kept_rows, kept_verdicts = {kind: page.rows(kind) for kind in figures}, page.verdicts.set_index("id")
+    if other := seed not in (None, study.experiment.seed):
+        study = with_seed(study, seed)
     part = Part.of(study, *_needed(study, stated[claim] if claim else None), workers)
     tables = Gathered(study, study.family.tables)
     tables.study, tables.experiment = part, part.experiment
     lines, agree = [], True
     if claims:
         verdicts = judging.judge([stated[name] for name in claims], tables, study).set_index("id")
-        before = page.verdicts.set_index("id")
+        before = kept_verdicts
         for name in claims:
             now = verdicts.loc[name]
             keys = ("verdict",) if other else None
@@ -176,7 +179,7 @@ def remake(page: Page, claim: str | None = None, figure: str | None = None, *, s
         path = save(drawn.drawn(rows, **options), Path(out) / f"{page.name}-{kind}", rows)[1]
         timed = drawn.table in study.timed
         alone = "wall times are" if timed else "rows of another seed are" if other else ""
-        before = page.rows(kind)
+        before = kept_rows[kind]
         differs = [] if alone else unlike(rows, before)
         agree &= not differs
         beside = side_by_side(rows, before, _AT_A_GLANCE if figure else _OF_MANY, compared=not alone)

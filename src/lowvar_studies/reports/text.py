@@ -1,8 +1,68 @@
 """Verdicts and tables as text of pages."""
 
+from collections.abc import Collection, Mapping, Sequence
+from textwrap import shorten
+from typing import Any
+
 from lowvar_studies.reports.claims import NOT_MADE, VERDICTS
 
 _MANY = 100  # times as many repetitions, from which a claim counts as a tie
+
+
+def page_parts(study: Any, about: Mapping[str, Any], claims: Any, own: Sequence[str], kept: Collection[str],
+               folder: str) -> list[str]:  # fmt: skip
+    """The parts of a kept page, except its wall times, which no rows behind it have.
+
+    Args:
+        study: the experiment and its scale.
+        about: the content of the page's ``about.json``.
+        claims: the verdicts.
+        own: the parts of ``own_table``.
+        kept: the names of the tables that are kept.
+        folder: of the page, if it is not the default one.
+    """
+    name, elsewhere = study.name, f" --folder {folder}" if folder else ""
+    return [
+        f"# {study.experiment.title}",
+        f"`lowvar remake {name}{elsewhere}` makes all of this page again ({minutes(about)}), with `--claim ID` or "
+        f"`--figure NAME` one of it. Experiment `{name}` at scale `{study.scale}`, written by "
+        f"`lowvar keep {study.path} --scale {study.scale}`.",
+        origin(about),
+        *filter(None, [study.experiment.remarks.strip()]),
+        *(["## Claims", summary(claims), claims_table(claims)] if len(claims) else []),
+        *own,
+        "## Figures",
+        *(f"![{kind}]({name}-{kind}.png)" for kind in pictures(study, kept)),
+    ]
+
+
+def own_table(study: Any, tables: Mapping[str, Any]) -> list[str]:
+    """The family's own table of a page, under its title; nothing if it has none."""
+    made = study.family.summary(tables) if study.family.summary else None
+    return [f"## {made[0]}", markdown(made[1])] if made else []
+
+
+def pictures(study: Any, kept: Collection[str]) -> list[str]:
+    """The figures of a page in their order: the headline, those of kept tables, which claims are about, and others."""
+    judged = [kind for kind, figure in study.figures.items() if figure.table in kept]
+    return list(dict.fromkeys([study.headline.name, *judged, *study.figures]))
+
+
+def opening(part: str) -> str:
+    """The first words of a text."""
+    return shorten(part, 90, placeholder=" ...")
+
+
+def minutes(about) -> str:
+    """The CPU minutes of all jobs behind a page, in words."""
+    spent = sum(about["jobs"].values()) / 60
+    return f"{spent:.0f} CPU minutes" if spent >= 10 else f"{spent:.1f} CPU minutes"
+
+
+def origin(about):
+    """Commit, machines, dates and versions."""
+    when = " to ".join(about["dates"])
+    return f"Made {when} at {about['commit']}, on {'; '.join(about['machines'])}; {', '.join(about['versions'])}."
 
 
 def summary(claims):
@@ -44,22 +104,16 @@ def interval(value, low, high):
     >>> interval(0.382, 0.19, 0.7664), interval(72.8786, 72.8785, 72.8787)
     ('[0.19, 0.766]', '[72.88, 72.88]')
     """
-    for digits in (3, 4, 5, 6):
-        ends = f"{low:.{digits}g}", f"{high:.{digits}g}"
-        if float(ends[0]) <= float(f"{value:.4g}") <= float(ends[1]):
+    number = digits(value, low, high)
+    return f"[{low:.{number}g}, {high:.{number}g}]"
+
+
+def digits(value, low, high):
+    """How many digits the ends of an interval need, three to six, to enclose the value as claims print it."""
+    for number in (3, 4, 5, 6):
+        if float(f"{low:.{number}g}") <= float(f"{value:.4g}") <= float(f"{high:.{number}g}"):
             break
-    return f"[{', '.join(ends)}]"
-
-
-def own_table(family, tables) -> list[str]:
-    """The family's own table of a page under its title, as parts of the page: none or one."""
-    made = family.summary(tables) if family.summary else None
-    return [f"## {made[0]}\n\n{markdown(made[1])}"] if made else []
-
-
-def figures(name, kinds) -> str:
-    """The part of a page with its figures."""
-    return "\n\n".join(["## Figures", *(f"![{kind}]({name}-{kind}.png)" for kind in kinds)])
+    return number
 
 
 def markdown(table) -> str:

@@ -3,9 +3,11 @@
 import argparse
 import json
 import re
+import shutil
 import subprocess
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -14,16 +16,17 @@ import yaml
 from lowvar.cli import main
 from lowvar.core import artifact
 from lowvar.errors import UserError
+from lowvar_studies import PAGES
 from lowvar_studies.jobs import code
 from lowvar_studies.jobs import commands as jobs
 from lowvar_studies.jobs.load import FAMILIES
 from lowvar_studies.jobs.study import Study
 from lowvar_studies.reports.claims import load
-from lowvar_studies.reports.front import filled, scoreboard
+from lowvar_studies.reports.front import filled, scoreboard, shown
 from lowvar_studies.reports.keep import keep
 from lowvar_studies.reports.kept import Page, listed, names
 from lowvar_studies.reports.remake import Part, _needed, remake, side_by_side
-from lowvar_studies.reports.text import own_table
+from lowvar_studies.reports.text import claims_table, own_table, pictures, summary
 
 CONTENT = {
     "name": "two",
@@ -58,12 +61,12 @@ def made(tmp_path_factory):
 
 @pytest.fixture
 def page(made, tmp_path):
-    """A copy of the page that a test may alter."""
-    target = tmp_path / "pages/rows/two"
-    target.mkdir(parents=True)
-    for path in (made / "pages/rows/two").iterdir():
-        (target / path.name).write_bytes(path.read_bytes())
-    (tmp_path / "pages/two.md").write_bytes((made / "pages/two.md").read_bytes())
+    """A copy of the page and its experiment that a test may alter."""
+    shutil.copytree(made / "pages", tmp_path / "pages")
+    shutil.copytree(made / "claims", tmp_path / "claims")
+    shutil.copy(made / "two.yaml", tmp_path)
+    for path in (tmp_path / "pages/two.md", tmp_path / "pages/rows/two/about.json"):
+        path.write_text(path.read_text().replace(str(made), str(tmp_path)))
     return Page.of(tmp_path / "pages", "two")
 
 
@@ -80,9 +83,11 @@ def test_rows_judge_and_draw_again_without_results(made, page, tmp_path):
 def test_pictures_and_tables_are_written_again_from_the_rows_alone(made, page):
     folder = page.folder.parents[1]
     text = (folder / "two.md").read_text()
-    pictures = {f"two-{kind}.png": (made / f"pages/two-{kind}.png").read_bytes() for kind in ("curves", "effort")}
-    assert {path.name for path in page.redraw()} == set(pictures)  # the copy has none
-    assert {name: (folder / name).read_bytes() for name in pictures} == pictures
+    kept = {f"two-{kind}.png": (made / f"pages/two-{kind}.png").read_bytes() for kind in ("curves", "effort")}
+    for name in kept:
+        (folder / name).unlink()
+    assert {path.name for path in page.redraw()} == set(kept)
+    assert {name: (folder / name).read_bytes() for name in kept} == kept
     assert page.redraw() == []
     title = re.search(r"\n## Ends of the runs.*?(?=\n## )", text, re.DOTALL)
     assert title
@@ -92,63 +97,117 @@ def test_pictures_and_tables_are_written_again_from_the_rows_alone(made, page):
     (folder / "two-curves.png").write_bytes(b"")
     assert {path.name for path in page.redraw()} == {"two.md", "two-curves.png"}
     assert (folder / "two.md").read_text() == text
-    (folder / "two.md").write_text("# no figures")
-    with pytest.raises(UserError, match=r"two\.md"):
-        page.redraw()
+    (folder / "two.md").unlink()
+    for write in (page.redraw, page.judge):
+        with pytest.raises(UserError, match=r"two\.md"):
+            write()
 
 
 def test_tables_that_rows_lack_are_not_on_the_page(page):
     (page.folder / "ends.parquet").unlink()
-    assert own_table(page.study.family, page) == []
+    assert own_table(page.study, page) == []
     for family in FAMILIES.values():
-        assert own_table(family, {}) == []
+        assert own_table(SimpleNamespace(family=family), {}) == []
 
 
 def test_pages_of_iterations_open_with_them():
     study = Study.load("workflow/experiments/joint_sgd.yaml", "paper")
     assert study.headline.name == "iterations"
-    assert list(Page.of("docs/reproduction", "joint_sgd").kinds)[:2] == ["iterations", "convergence"]
+    assert pictures(study, Page.of(PAGES, "joint_sgd"))[:2] == ["iterations", "convergence"]
 
 
 @pytest.mark.parametrize(("column", "value", "named"), [("verdict", "undecided", "verdict"), ("ours", 0.5, "0.5"),
-                                                  ("statement", "another", "statement"), ("cause", "paper", "cause")])  # fmt: skip
+                                                  ("note", "new", "note"), ("more", 7.5, "7.5"), ("statement", "another", "statement"), ("cause", "paper", "cause")])  # fmt: skip
 def test_a_page_that_differs_from_its_rows_is_named(page, column, value, named):
     table = page.verdicts
     table.loc[0, column] = value
     table.to_csv(page.folder / "claims.csv", index=False)
-    found, of_page = page.check()[::-1][:2]
+    *of_page, found = page.check()
     assert "'closer'" in found
     assert named in found
-    assert "two.md" in of_page
+    assert of_page
+    assert all("two.md" in text for text in of_page)
 
 
-def test_claims_are_judged_as_they_are_stated_now(made, page, monkeypatch):
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("Verdicts: ", "Verdicts: 99 holds; "), ("# Two functions", "# Two"), (" CPU minutes)", "0 CPU minutes)"),
+     ("Made 20", "Made 19"), ("![effort](two-effort.png)\n\n", ""), ("## Figures", "All of it holds.\n\n## Figures"),
+     ("## Wall time", "## What else\n\nIt holds.\n\n## Wall time"), ("| arrives |", "| arrived |")],
+)  # fmt: skip
+def test_a_page_whose_text_is_not_that_of_its_rows_is_named(page, old, new):
+    text = page.text.read_text()
+    assert text.count(old) == 1
+    page.text.write_text(text.replace(old, new))
+    assert ["two.md" in said for said in page.check()] == [True]
+
+
+def test_missing_and_damaged_pictures_are_named(page):
+    files = [page.text.with_name(f"two-{kind}.png") for kind in ("curves", "effort")]
+    files[0].unlink()
+    files[1].write_bytes(files[1].read_bytes()[:-100])
+    assert [[file.name in said for file in files] for said in page.check()] == [[True, False], [False, True]]
+
+
+def test_claims_are_judged_as_they_are_stated_now(page, tmp_path):
     never = {
         "statement": "fast_ingo's gap is nothing",
         "cause": "setting",
         "test": {**CLAIMS[0]["test"], "below": 1e-12},
     }
-    stated = made / "claims/now.yaml"
-    stated.write_text(yaml.safe_dump([{**CLAIMS[0], **never}, CLAIMS[1]]))
-    monkeypatch.setattr(Study, "claims", stated)
+    (tmp_path / "claims/two.yaml").write_text(yaml.safe_dump([{**CLAIMS[0], **never}, CLAIMS[1]]))
     assert any("'closer'" in text for text in page.check())
     assert {path.name for path in page.judge()} == {"claims.csv", "two.md"}
     assert page.check() == []
     assert page.verdicts.loc[0, ["statement", "verdict", "cause"]].tolist() == [never["statement"], "fails", "setting"]
-    assert (
-        "| closer | fails (setting) | fast_ingo's gap is nothing |" in (page.folder.parents[1] / "two.md").read_text()
-    )
-    (page.folder.parents[1] / "two.md").write_text("# no table")
+    assert "| closer | fails (setting) | fast_ingo's gap is nothing |" in page.text.read_text()
+    page.text.unlink()
     with pytest.raises(UserError, match=r"two\.md"):
         page.judge()
 
 
-def test_a_page_without_claims_has_none_to_judge(page, monkeypatch):
+def test_a_page_without_claims_has_none_to_judge(page, tmp_path, capsys):
     page.verdicts.iloc[:0].to_csv(page.folder / "claims.csv", index=False)
     with pytest.raises(UserError, match=r"two\.md.*claims"):
         page.judge()
-    monkeypatch.setattr(Study, "claims", None)
+    (tmp_path / "claims/two.yaml").unlink()
     assert page.judge() == []
+    page.text.write_text(re.sub(r"## Claims\n.*?(?=## )", "", page.text.read_text(), flags=re.DOTALL))
+    assert page.check() == []
+    assert main(["kept", "--check", "--folder", str(page.text.parent)]) == 0
+    assert "no claims" in capsys.readouterr().out.splitlines()[0]
+
+
+def test_times_of_steps_are_those_beside_the_experiments(tmp_path):
+    """A page had a copy of its own, of a file that was measured again since: the two contradicted each other."""
+    kept = Path("docs/reproduction/rows/joint_movielens")
+    shutil.copytree(kept, tmp_path / "pages/rows/joint_movielens")
+    for folder, name in (("experiments", "joint_movielens.yaml"), ("times", "movielens.json")):
+        (tmp_path / folder).mkdir()
+        shutil.copy(Path("workflow", folder, name), tmp_path / folder)
+    (claim,) = (one for one in yaml.safe_load(Path("workflow/claims/joint_movielens.yaml").read_text())
+                if one["id"] == "faster-movielens")  # fmt: skip
+    (tmp_path / "claims").mkdir()
+    (tmp_path / "claims/joint_movielens.yaml").write_text(yaml.safe_dump([claim]))
+    about = json.loads((kept / "about.json").read_text()) | {
+        "experiment": f"{tmp_path}/experiments/joint_movielens.yaml"
+    }
+    page = Page(tmp_path / "pages/rows/joint_movielens", about)
+    before = page.judged()
+    before.to_csv(page.folder / "claims.csv", index=False)
+    page.text.write_text(f"{summary(before)}\n\n{claims_table(before)}\n")
+    assert not any("'faster-movielens'" in said for said in page.check())
+    times = tmp_path / "times/movielens.json"
+    content = json.loads(times.read_text())
+    for one in content["steps"]:
+        one["seconds"] = [value * (0.1 if one["method"] == "joint_svrg" else 1) for value in one["seconds"]]
+    times.write_text(json.dumps(content))
+    assert any("'faster-movielens'" in said for said in page.check())
+    page.judge()
+    assert page.verdicts["ours"].tolist() == pytest.approx((before["ours"] / 10).tolist())
+    assert page.verdicts["verdict"].tolist() == ["holds"]
+    assert not any("'faster-movielens'" in said for said in page.check())
+    assert not list(kept.parent.glob("*/times.parquet"))
 
 
 def test_claims_that_came_or_went_are_named(page):
@@ -223,6 +282,48 @@ def test_numbers_and_tables_of_other_pages_are_filled_in(page):
             filled(f"<!-- {wrong} -->", {"two": page})
 
 
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [("<!-- two:closer -->1\nImportant.\nTwo <!-- two:arrives -->2<!-- / -->", 3),  # the first has no end
+     ("<!-- two:closer -->1\nImportant.<!-- / -->", 2), ("a\n<!-- two:closer -->1", 2), ("a\n\n1<!-- / -->", 3),
+     ("<!--two:closer-->1<!--/-->", 1), ("<!-- two:clo ser -->1<!-- / -->", 1), ("<!-- later two : x -->1", 1),
+     ("\n<!-- two:closer -->1<!-- /-->", 2), ("\n<!-- two:closer ->1<!-- / -->", 2), ("<!-- two:closer", 1),
+     ("<!-- later two:new -->1 <!-- two:closer -->2<!-- / -->", 1), ("<!-- later two:new -->1", 1),
+     ("\n<!-- scoreboard -->\n<!-- two:closer -->2<!-- / -->\n<!-- /scoreboard -->", 3),
+     ("<!--scoreboard-->\n<!--/scoreboard-->", 1), ("<!-- /provenance -->", 1),
+     ("<!-- provenance -->\n<!-- /scoreboard -->", 2)],
+)  # fmt: skip
+def test_no_text_is_lost_between_comments_and_none_stays_unfilled_without_a_word(page, text, line):
+    with pytest.raises(UserError, match=rf"a\.md, line {line}: "):
+        filled(text, {"two": page}, "a.md")
+
+
+def test_later_numbers_and_comments_of_other_kinds_stay(page):
+    text = "<!-- a note -->\n<!-- later two:new -->1 [0, 2]<!-- / --> and <!-- cells -->x\ny<!-- /cells -->"
+    assert filled(text, {"two": page}) == text
+    both = filled(f"{text} <!-- two:closer -->?<!-- / --> so.", {"two": page})
+    assert both.startswith(text)
+    assert both.endswith("]<!-- / --> so.")
+
+
+@pytest.mark.parametrize("ends", [(1.0254, 1.0252, 1.0258), (0.382, 0.19, 0.7664), (72.8786, 72.8785, 72.8787)])
+def test_a_number_lies_within_its_printed_interval(ends):
+    value, low, high = (float(word.strip("[],")) for word in shown(*ends).split())
+    assert low <= value <= high
+
+
+def test_fill_leaves_a_file_with_a_mistake_as_it_is(page, tmp_path, capsys):
+    good, bad = tmp_path / "good.md", tmp_path / "bad.md"
+    fill = ["kept", "--folder", str(page.folder.parents[1]), "--fill"]
+    good.write_text("<!-- two:closer -->?<!-- / -->")
+    bad.write_text("<!-- two:closer -->1 and\n<!-- two:arrives -->2<!-- / -->")
+    assert main([*fill, str(good)]) == 0
+    assert "?" not in good.read_text()
+    assert main([*fill, str(bad)]) == 2
+    assert f"{bad}, line 2" in capsys.readouterr().err
+    assert bad.read_text() == "<!-- two:closer -->1 and\n<!-- two:arrives -->2<!-- / -->"
+
+
 def test_words_and_layout_are_no_code():
     plain = 'x = "# kept"\n\n\ndef f(a):\n    for b in a:\n        c = b\n        a = c + 1\n    return a\n'
     worded = plain.replace("def f(a):\n", 'def f(a):\n    """Adds é\n\n    more."""\n').replace("= b", "= b  # why")
@@ -272,6 +373,32 @@ def test_a_job_is_of_the_commit_at_which_it_began(made, tmp_path, monkeypatch, a
     monkeypatch.setattr(artifact, "commit", lambda: next(asked))
     jobs.run(next(Study.load(made / "two.yaml", "quick", made / "results").jobs()), out=tmp_path)
     assert json.loads((tmp_path / "provenance.json").read_text())["commit"] == recorded
+
+
+def test_a_page_of_the_papers_is_of_their_scale_or_a_draft(made, tmp_path, monkeypatch):
+    study = Study.load(made / "two.yaml", "quick", made / "results")
+    monkeypatch.chdir(tmp_path)
+    for folder in (PAGES, tmp_path / PAGES):
+        with pytest.raises(UserError, match=r"--scale"):
+            keep(study, folder)
+    assert not list(tmp_path.iterdir())
+    assert keep(study, PAGES, draft=True)[0] == Path(PAGES, "two.md")
+
+
+def test_a_page_that_cannot_be_written_leaves_the_former_rows_and_pictures(made, page, tmp_path):
+    study = Study.load(made / "two.yaml", "quick", made / "results")
+    page.text.unlink()
+    page.text.mkdir()
+    (page.folder / "claims.csv").write_text("former")
+    (page.text.parent / "two-former.png").touch()
+    before = {path: path.read_bytes() for path in (tmp_path / "pages").rglob("*") if path.is_file()}
+    with pytest.raises(UserError, match=r"two\.md"):
+        keep(study, tmp_path / "pages", draft=True)
+    assert {path: path.read_bytes() for path in (tmp_path / "pages").rglob("*") if path.is_file()} == before
+    page.text.rmdir()
+    keep(study, tmp_path / "pages", draft=True)
+    assert {path.name for path in page.text.parent.glob("*.png")} == {"two-curves.png", "two-effort.png"}
+    assert len(page.verdicts) == 2
 
 
 @pytest.mark.parametrize("commit", ["abc1234-dirty", "abc1234"])
@@ -338,6 +465,25 @@ def test_one_figure_is_compared_row_by_row_and_each_job_named_as_it_begins(page,
 def test_unknown_parts_are_refused_before_anything_runs(page, wrong, tmp_path):
     with pytest.raises(UserError, match=next(iter(wrong))):
         remake(page, **wrong, results=str(tmp_path / "results"))
+    assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.parametrize("part", [{"claim": "arrives"}, {"figure": "effort"}, {}])
+def test_a_page_of_other_settings_is_refused_before_anything_runs(page, part, tmp_path):
+    (tmp_path / "two.yaml").write_text(yaml.safe_dump({**CONTENT, "search": {"budget": 500, "repetitions": 3}}))
+    assert page.changed == [str(tmp_path / "two.yaml")]
+    with pytest.raises(UserError, match=r"two\.yaml.*lowvar keep") as refused:
+        remake(page, **part, results=str(tmp_path / "results"))
+    assert "lowvar remake" not in str(refused.value)
+    assert not (tmp_path / "results").exists()
+    with pytest.raises(UserError, match=r"two\.yaml.*lowvar keep"):
+        page.check()
+
+
+def test_damaged_kept_rows_are_refused_before_anything_runs(page, tmp_path):
+    (page.folder / "effort.figure.parquet").unlink()
+    with pytest.raises(UserError, match=r"effort\.figure"):
+        remake(page, figure="effort", results=str(tmp_path / "results"))
     assert not (tmp_path / "results").exists()
 
 
@@ -443,18 +589,21 @@ def test_rows_of_other_cells_are_not_set_side_by_side(other):
 @pytest.mark.parametrize(
     ("name", "content"),
     [("claims.csv", None), ("claims.csv", b"\xff\xfe"), ("claims.csv", b"a,b\n1,2\n"), ("about.json", None),
-     ("about.json", b"[]"), ("about.json", b'{"jobs": {"x": "y"}}')],
+     ("about.json", b"[]"), ("about.json", b'{"jobs": {"x": "y"}}'),
+     ("about.json", "jobs"), ("about.json", "code")],
 )  # fmt: skip
 def test_damaged_records_are_named(page, name, content):
     path = page.folder / name
     path.unlink()
-    if content is not None:
+    if isinstance(content, str):  # an empty record
+        path.write_text(json.dumps({**page.about, content: {}}))
+    elif content is not None:
         path.write_bytes(content)
     with pytest.raises(UserError, match=name):
         listed([Page.of(page.folder.parents[1], page.name)])
 
 
-def test_check_reads_the_rows_of_figures_and_the_page(made, page):
+def test_check_reads_the_rows_of_figures_and_the_page(page):
     (page.folder.parents[1] / "two.md").unlink()
     (found,) = page.check()
     assert "two.md" in found
