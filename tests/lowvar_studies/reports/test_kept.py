@@ -206,7 +206,7 @@ def test_damaged_rows_are_refused(page):
 
 def test_a_page_is_stale_when_code_that_it_used_changes(page):
     assert page.changed == []
-    assert "stale" not in listed([page]).splitlines()[1]
+    assert "fast_ingo" not in listed([page])
     about = json.loads((page.folder / "about.json").read_text())
     used = set(about["code"])
     assert {"lowvar.search.solvers.fast_ingo", "lowvar_studies.searches.es"} <= used
@@ -215,9 +215,9 @@ def test_a_page_is_stale_when_code_that_it_used_changes(page):
     about["code"]["lowvar.search.solvers.gone"] = "0" * 16
     again = Page(page.folder, about)
     assert again.changed == ["lowvar.search.solvers.fast_ingo", "lowvar.search.solvers.gone"]
-    assert "stale" in listed([again]).splitlines()[1]
-    assert "stale: ingo_two." in scoreboard({"ingo_two": again})
-    assert "stale" not in scoreboard({"ingo_two": page})
+    assert "lowvar.search.solvers.fast_ingo" in listed([again]).splitlines()[1]
+    assert "ingo_two" in scoreboard({"ingo_two": again})
+    assert "ingo_two" not in scoreboard({"ingo_two": page})
 
 
 def test_numbers_and_tables_of_other_pages_are_filled_in(page):
@@ -397,9 +397,10 @@ def test_another_seed_gives_other_numbers_and_is_judged_by_its_verdict(page, mad
     table.to_csv(page.folder / "claims.csv", index=False)
     assert not with_seed("closer").agree
     assert [path.name for path in (tmp_path / "results").iterdir()] == ["seed-7"]
-    figure = with_seed(figure="effort", out=tmp_path / "drawn")
+    figure = with_seed(figure="curves", out=tmp_path / "drawn")
     assert figure.agree
-    assert "not compared" in figure.lines[-2]
+    rows = pd.read_csv(tmp_path / "drawn/two-curves.csv")
+    assert not rows.equals(pd.read_csv(made / "results/figures/curves.csv"))  # and yet they agree: none is expected to
     same = remake(page, "arrives", results=str(tmp_path / "results"), seed=page.experiment.seed)
     assert same.agree
     assert (tmp_path / "results/runs").is_dir()
@@ -411,7 +412,7 @@ def test_one_figure_is_compared_row_by_row_and_each_job_named_as_it_begins(page,
     assert (tmp_path / "drawn/two-effort.png").stat().st_size > 5000
     said = [line.split() for line in capsys.readouterr().err.splitlines()]
     assert [words[1:4] for words in said] == [["two:", *label.split()] for label in again.ran]
-    assert [" ".join(words[4:]) for words in said] == ["(1 of 3)", "(2 of 3)", "(3 of 3)"]
+    assert [re.findall(r"\d+", " ".join(words[4:])) for words in said] == [["1", "3"], ["2", "3"], ["3", "3"]]
     rows = page.folder / "effort.figure.parquet"
     table = artifact.read_table(rows)
     mark = {"spec": page.experiment.hash, "place": rows.name}
@@ -596,11 +597,11 @@ def linear(tmp_path_factory):
     (folder / "linear.yaml").write_text(yaml.safe_dump(LINEAR))
     (folder / "claims/linear.yaml").write_text(yaml.safe_dump(OF_LINEAR))
     (folder / "times/few.json").write_text(json.dumps({**about, "batch_size": 5, "steps": steps}))
-    of, where = [str(folder / "linear.yaml")], ["--results", str(folder / "results"), "--data", str(folder / "data")]
+    file, where = str(folder / "linear.yaml"), ["--results", str(folder / "results"), "--data", str(folder / "data")]
     try:
-        local.make(Study.load(*of, "quick", folder / "results", folder / "data"))
+        local.make(Study.load(file, "quick", folder / "results", folder / "data"))
         jax.config.update("jax_enable_x64", False)
-        assert main(["keep", *of, *where, "--draft", "--out", str(folder / "pages")]) == 0
+        assert main(["keep", file, *where, "--draft", "--out", str(folder / "pages")]) == 0
     finally:
         jax.config.update("jax_enable_x64", before)
     return folder
@@ -701,7 +702,8 @@ def test_a_claim_has_the_same_verdict_from_the_rows_of_its_own_jobs():
     found = {}
     for name in names(PAGES):
         page = Page.of(PAGES, name)
-        claims = [one for one in load(page.study.claims) if one.id in set(page.verdicts["id"])]
+        claims = load(page.study.claims) if page.study.claims else []
+        claims = [one for one in claims if one.id in set(page.verdicts["id"])]
         for effect in {one.test.effect for one in claims}:
             of_it = [one for one in claims if one.test.effect == effect]
             found.setdefault((page.study.family.name, effect), []).append((len(of_it), name, page, of_it))
