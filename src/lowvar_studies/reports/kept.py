@@ -240,7 +240,7 @@ class Page(Mapping):
     def _parts(self, text: str, verdicts) -> list[str]:
         """The parts of the page, from the kept rows; ``text``, as it is, says its folder, and tables without rows."""
         stated = re.search(rf"^`lowvar remake {self.name} --folder ([^`]*)`", text, re.MULTILINE)
-        own = own_table(self.study, self) if self.has_own_table else _section_before_figures(text)
+        own = self._own_table() or _section_before_figures(text)
         return page_parts(self.study, self.about, verdicts, own, list(self), stated[1] if stated else "")
 
     @staticmethod
@@ -251,12 +251,15 @@ class Page(Mapping):
 
     @property
     def has_own_table(self) -> bool:
-        """Whether the rows of the family's own table, if there is one, are kept; those of older pages are not."""
+        """Whether the rows behind the family's own table, if there is one, are kept; those of older pages are not."""
+        return bool(self._own_table())
+
+    def _own_table(self) -> list[str]:
+        """The family's own table from the kept rows; nothing without them."""
         try:
-            own_table(self.study, self)
+            return own_table(self.study, self)
         except NotKept:
-            return False
-        return True
+            return []
 
     def judge(self) -> list[Path]:
         """Writes the verdicts on the claims as they are stated now, from the kept rows, into the rows and the page.
