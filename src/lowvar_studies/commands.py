@@ -302,7 +302,7 @@ def _of_kept(page, args) -> bool:
     if args.check:
         same, claims = "not all the same" if found else "the same", len(page.verdicts)
         said = f"{claims} verdicts and intervals computed again" if claims else "no claims; its figures' rows read"
-        source = "kept rows" if page.has_own_table else "kept rows (those of its own table are not)"
+        source = "kept rows (those of its own table are not)" if page.lacks_rows_of_its_own_table else "kept rows"
         print(f"{page.name}: {said} from the {source}, in {time.monotonic() - begun:.1f} s: {same}")
         print(*(f"  {text}" for text in found), sep="\n", end="\n" if found else "")
     return bool(found)

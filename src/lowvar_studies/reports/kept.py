@@ -250,9 +250,10 @@ class Page(Mapping):
         return "\n\n".join(parts) + (wall + times or "\n")
 
     @property
-    def has_own_table(self) -> bool:
-        """Whether the rows behind the family's own table, if there is one, are kept; those of older pages are not."""
-        return bool(self._own_table())
+    def lacks_rows_of_its_own_table(self) -> bool:
+        """Whether the page has a table of its family whose rows are not kept, as an older one may."""
+        text = self.text.read_text(encoding="utf-8") if self.text.is_file() else ""
+        return not self._own_table() and bool(_section_before_figures(text))
 
     def _own_table(self) -> list[str]:
         """The family's own table from the kept rows; nothing without them."""
