@@ -118,7 +118,7 @@ def test_dvc_knows_the_code_of_runs():
     declarations = {"declarations", "common_spec", "common_files", "effect"}
     declarations |= {"spec", "files", "figures", "effects", "experiment"}
     declarations |= {"convergence", "times", "diagnostics", "selection", "variances"}  # tables
-    declarations |= {"errors", "illustrations", "progress", "rates", "summary"}
+    declarations |= {"errors", "illustrations", "progress", "rates", "rows", "summary"}
     needed = set()
     for file in listed:
         for name in imports(file) if file.suffix else ():

@@ -1,11 +1,14 @@
 """Findings in words: the numbers, intervals and verdicts are those of claims.csv."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
 from test_claims_of_scales import AT, ERROR, INTEGRAL, written
 
 from lowvar_studies.jobs import commands as jobs
+from lowvar_studies.jobs.load import FAMILIES
 from lowvar_studies.jobs.study import Study
 from lowvar_studies.reports.claims import parse
 from lowvar_studies.reports.findings import findings, sentence
@@ -115,8 +118,13 @@ def test_without_claims_the_first_rows_of_the_summary(tmp_path):
     assert len(rows) == 2
 
 
-def test_without_claims_and_summary_it_says_so(tmp_path):
-    ((_, said),) = findings([made_at_quick(tmp_path, SEARCH | {"draw": ["curves"]})])
+def test_without_claims_and_groups_the_ends_of_the_runs(tmp_path, monkeypatch):
+    study = made_at_quick(tmp_path, SEARCH | {"draw": ["curves"]})
+    ((_, (title, *rows)),) = findings([study])
+    assert "3 of 4 rows" in title
+    assert len(rows) == 3
+    monkeypatch.setitem(FAMILIES, "search", replace(FAMILIES["search"], summary=None))
+    ((_, said),) = findings([Study.load(study.path, "quick", study.results)])  # of a family without a table of its own
     assert len(said) == 1
     assert "curves" in said[0]
 
