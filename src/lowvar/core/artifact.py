@@ -60,7 +60,10 @@ def write_table(path: str | Path, table, mark: Mapping[str, Any]) -> None:
     arrow = pa.Table.from_pandas(table, preserve_index=False)
     arrow = arrow.replace_schema_metadata({"lowvar": _text({**mark, "digest": _of_table(arrow, mark)})})
     with atomic(path) as part, part.open("wb") as stream:  # Arrow takes only names in UTF-8
-        pq.write_table(arrow, stream, compression="zstd")
+        floats = [field.name for field in arrow.schema if pa.types.is_floating(field.type)]
+        rest = [name for name in arrow.column_names if name not in floats]
+        # bytes of one place beside each other: a quarter less than numbers beside each other
+        pq.write_table(arrow, stream, compression="zstd", use_byte_stream_split=floats, use_dictionary=rest)
 
 
 def read_table(path: str | Path, *, expect: Mapping[str, Any] | None = None, rebuild: str = ""):
