@@ -2,7 +2,8 @@
 
 ``docs/reproduction/rows/PAGE`` has, for each page of ``keep``:
 
-    TABLE.parquet         each table that a claim, or the page's own table, reads, but none of ``BESIDE``
+    TABLE.parquet         each table that a claim, or the page's own table, reads, but none of ``BESIDE``, and without
+                          the columns ``_UNREAD``
     KIND.figure.parquet   the rows that a figure shows, if its table is not there
     claims.csv            the verdicts
     about.json            experiment, scale, commit, jobs with their CPU seconds, and the code that they used
@@ -32,6 +33,7 @@ from lowvar_studies.reports.text import opening, own_table, page_parts, pictures
 ROWS = "rows"  # below the folder of the pages
 _WIDEST = 1000  # pixels of a picture
 BESIDE = ("times",)  # tables of files beside the experiments, which are in git: a copy could contradict them
+_UNREAD = {"estimates": ["value", "standard_error"]}  # by no claim and no figure: two thirds of the bytes of all pages
 _COUNTED = (("holds", 6), ("fails", 6), ("undecided", 7))
 _WORDS = ("verdict", "statement", "source", "cause", "note")
 _SAME = 1e-6  # relative difference of numbers that another processor may give
@@ -48,7 +50,8 @@ def write(study: Study, folder: Path, about: Mapping[str, Any]) -> list[Path]:
     verdicts = judging.judge(judging.load(study.claims) if study.claims else [], gathered, study)
     if study.family.summary:
         study.family.summary(gathered)  # reads its tables
-    frames = {f"{name}.parquet": gathered[name] for name in gathered.used if name not in BESIDE}
+    read = [name for name in gathered.used if name not in BESIDE]
+    frames = {f"{name}.parquet": gathered[name].drop(columns=_UNREAD.get(name, [])) for name in read}
     for kind, figure in study.figures.items():
         if f"{figure.table}.parquet" not in frames:
             frames[f"{kind}.figure.parquet"] = figure.rows(gathered[figure.table], **study.options(kind))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ _BOX = 0.56  # height of a box; rows are 1 apart
 _FEW = 40  # most repetitions that are drawn as dots
 _FEWEST = 5  # least repetitions for a box
 _ROOM = 4  # standard deviations that fit beside each other above a panel
+_NOT_IN_GIT = {"value", "standard_error"}  # of the table: a picture needs only what the rows of kept pages have
 _WIDE = 25.0  # ratio of the methods' error sizes above which the axis is logarithmic, with absolute errors
 
 
@@ -44,7 +46,9 @@ def select(estimates: Frame, of: str | None = None) -> Frame:
     rows = one_backend(estimates)
     of = of or ("value" if last_task(rows)["derived"].astype(bool).all() else "error")
     failed = (rows["status"] != "ok") | ~np.isfinite(rows["error"])
-    rows = rows.assign(drawn=rows["value" if of == "value" else "error"].where(~failed, np.nan), of=of)
+    drawn = rows["error"] + rows["truth"] * (of == "value")
+    rows = rows.drop(columns=list(_NOT_IN_GIT), errors="ignore")
+    rows = rows.assign(drawn=drawn.where(~failed, np.nan), of=of)
     if of in ("error", "value"):
         return last_task(rows)
     rows = rows[~rows["derived"].astype(bool)]
@@ -234,7 +238,10 @@ def _by_size(ax: Axes, rows: Frame, look: Estimator, method: str, problem: Frame
 
 
 BOXES = Figure(
-    "boxes", ESTIMATES, select, draw,
+    "boxes",
+    replace(ESTIMATES, columns=tuple(one for one in ESTIMATES.columns if one.name not in _NOT_IN_GIT)),
+    select,
+    draw,
     caption="Errors of the estimates over repetitions. Boxes and lines are quartiles and medians, whiskers extend from "
     "the 5 % to the 95 % quantile, and dots are single repetitions if these are few. The diamond is the mean error, "
     "which is the bias. With absolute errors, it is the absolute value of the bias: small if it lies left of its box. "
