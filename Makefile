@@ -125,13 +125,13 @@ check: install  ## whether tables, figures and verdicts are as lowvar made them
 evidence: install  ## run the experiments PAGES at scale paper from this commit, and keep their pages (hours)
 	@test -n "$(PAGES)" || { echo 'PAGES is empty: name pages, such as PAGES="ingo joint"'; exit 2; }
 	@for page in $(PAGES); do snakemake --cores $(CORES) --quiet all --config scale=paper experiments="[$$page]" && \
-		lowvar keep workflow/experiments/$$page.yaml --scale paper > /dev/null && lowvar kept $$page || exit 1; done
+		lowvar keep workflow/experiments/$$page.yaml --scale paper > /dev/null && lowvar pages $$page || exit 1; done
 
 check-claims: install  ## judge all claims of docs/reproduction again from the rows in git, and draw their figures in build/kept
-	@lowvar kept --check --draw build/kept
+	@lowvar pages --check --draw build/kept
 
 stale: install  ## which pages of docs/reproduction used code that has changed since, and how many CPU minutes they took
-	@lowvar kept
+	@lowvar pages
 
 checkout: install  ## results of another dvc.lock (after git checkout), from DVC's cache
 	dvc checkout

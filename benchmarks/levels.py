@@ -15,7 +15,7 @@ from common import REPOSITORY, arguments, write
 
 from lowvar.core.intervals import mean_interval
 from lowvar_studies import PAGES
-from lowvar_studies.reports.kept import Page
+from lowvar_studies.reports.pages import Page
 
 METHODS = ("cv", "joint_svrg", "joint_adaptive", "joint_glm", "joint_glm_sigma")
 TASKS = {"mnist": METHODS, "tennis": METHODS, "ppca": METHODS[:3], "movielens": METHODS}  # ppca is not linear
@@ -25,7 +25,7 @@ TIMES = REPOSITORY / "workflow/times"
 def iterations(task: str) -> tuple[int, dict[str, tuple[float, ...]]]:
     """Of ``naive`` to its end; of others to that ELBO, relative to it, with an interval, as claims of the page."""
     with contextlib.chdir(REPOSITORY):  # where a page finds its experiment
-        page = Page.of(PAGES, f"joint_{task}")
+        page = Page.load(PAGES, f"joint_{task}")
         rows, claims, found = page["paths"], page.verdicts.set_index("id"), {}
     for method in TASKS[task]:
         # the paper's own claim is on joint_svrg

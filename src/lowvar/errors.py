@@ -122,7 +122,7 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     >>> [nearest(name, known) for name in ("cuvres", "Adaptive-Joint", "eff", "errors")]
     ['curves', 'joint_adaptive', 'effort', None]
     """
-    given, found, begun = _by_word(name), [], []
+    given, found, completions = _by_word(name), [], []
     for one in known:
         names = _by_word(one)
         longer = max(len(given[0]), len(names[0]))
@@ -131,8 +131,8 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
         if min(edits) <= most:
             found.append((min(edits), edits[0], one))
         if len(given[0]) > 2 and names[0].startswith(given[0]):
-            begun.append(one)
-    return min(found)[2] if found else begun[0] if len(begun) == 1 else None
+            completions.append(one)
+    return min(found)[2] if found else completions[0] if len(completions) == 1 else None
 
 
 def _by_word(name: str) -> tuple[str, str]:

@@ -78,7 +78,7 @@ def add(commands, lists) -> None:
         help="also from several commits, changed files, or another scale than paper",
     )
 
-    sub = new("kept", _kept, "list kept pages: verdicts, commit, CPU minutes, and whether code has changed since")
+    sub = new("pages", _pages, "list kept pages: verdicts, commit, CPU minutes, and whether code has changed since")
     sub.add_argument("pages", nargs="*", metavar="PAGE", help="default: all with rows")
     sub.add_argument("--folder", default=PAGES, help="of the pages (default: %(default)s)")
     sub.add_argument("--check", action="store_true", help="judge all claims again from the kept rows, and compare")
@@ -251,30 +251,30 @@ def _keep(args):
         print(path)
 
 
-def _kept(args):
+def _pages(args):
     from pathlib import Path
 
     from lowvar.core.files import write_text
-    from lowvar_studies.reports import kept
     from lowvar_studies.reports.front import filled
+    from lowvar_studies.reports.pages import Page, listed, names, some_names
 
-    pages = [kept.Page.of(args.folder, name) for name in args.pages or kept.some_names(args.folder)]
-    wrong, begun = 0, (time.monotonic(), time.process_time())
+    pages = [Page.load(args.folder, name) for name in args.pages or some_names(args.folder)]
+    wrong, start = 0, (time.monotonic(), time.process_time())
     for page in pages:
         try:
-            wrong += _of_kept(page, args)
+            wrong += _check_page(page, args)
         except UserError as error:
             if len(pages) == 1:
                 raise
             print(f"{page.name}: {error}")
             wrong += 1
     if args.check:
-        wall, cpu = time.monotonic() - begun[0], time.process_time() - begun[1]
+        wall, cpu = time.monotonic() - start[0], time.process_time() - start[1]
         jobs, minutes = sum(len(page.about["jobs"]) for page in pages), sum(page.minutes for page in pages)
         print(f"no run was made: all is from the kept rows, in {cpu:.1f} CPU seconds, {wall:.1f} s in all")
         again = f"lowvar remake {pages[0].name if len(pages) == 1 else 'PAGE'}"
         print(f"the {jobs} jobs behind these rows took {minutes:.1f} CPU minutes; to run them again: {again}")
-    every = {name: kept.Page.of(args.folder, name) for name in (kept.names(args.folder) if args.fill else ())}
+    every = {name: Page.load(args.folder, name) for name in (names(args.folder) if args.fill else ())}
     for path in map(Path, args.fill):
         if not path.is_file():
             raise UserError(f"--fill {path}: no such file")
@@ -283,12 +283,12 @@ def _kept(args):
             write_text(path, now)
             print(path)
     if not (args.judge or args.draw or args.redraw or args.check or args.fill):
-        print(kept.listed(pages))
+        print(listed(pages))
     if wrong:
         sys.exit(1)
 
 
-def _of_kept(page, args) -> bool:
+def _check_page(page, args) -> bool:
     """Judges, draws and checks a page, as the options say; returns whether a check found something."""
     if args.judge:
         for path in page.judge():
@@ -297,25 +297,25 @@ def _of_kept(page, args) -> bool:
         print(path)
     if args.draw:
         print(f"{page.name}: {len(page.draw(args.draw)) // 3} figures drawn in {args.draw}")
-    begun = time.monotonic()
+    start = time.monotonic()
     found = page.check() if args.check else []
     if args.check:
         same, claims = "not all the same" if found else "the same", len(page.verdicts)
         said = f"{claims} verdicts and intervals computed again" if claims else "no claims; its figures' rows read"
         source = "kept rows (those of its own table are not)" if page.lacks_rows_of_its_own_table else "kept rows"
-        print(f"{page.name}: {said} from the {source}, in {time.monotonic() - begun:.1f} s: {same}")
+        print(f"{page.name}: {said} from the {source}, in {time.monotonic() - start:.1f} s: {same}")
         print(*(f"  {text}" for text in found), sep="\n", end="\n" if found else "")
     return bool(found)
 
 
 def _remake(args):
-    from lowvar_studies.reports.kept import Page
+    from lowvar_studies.reports.pages import Page
     from lowvar_studies.reports.remake import remake
 
     configure(args, backend="jax", dtype="float64")
     workers = whole("--workers", args.workers, 1)
     seed = None if args.seed is None else whole("--seed", args.seed, 0)
-    made = remake(Page.of(args.folder, args.page), args.claim, args.figure, seed=seed, out=args.out,
+    made = remake(Page.load(args.folder, args.page), args.claim, args.figure, seed=seed, out=args.out,
                   results=args.results, data=args.data, workers=workers)  # fmt: skip
     print(*made.lines, sep="\n")
     if not made.agree:

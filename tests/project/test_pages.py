@@ -18,8 +18,9 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import common
 import performance
 
-from lowvar_studies.reports import kept
 from lowvar_studies.reports.front import filled
+from lowvar_studies.reports.pages import Page
+from lowvar_studies.reports.pages import names as kept_pages
 from lowvar_studies.reports.text import claims_table
 
 REPOSITORY = Path(__file__).parents[2]
@@ -200,7 +201,7 @@ def test_every_filled_part_of_a_page_has_both_comments(page):
 
 PAPERS = sorted((REPOSITORY / "docs/reproduction").glob("paper-*.md"))
 REPORTS = sorted({*(REPOSITORY / "docs/reproduction").glob("*.md")} - {*PAPERS} - {PAPERS[0].with_name("README.md")})
-KEPT = kept.names(REPOSITORY / "docs/reproduction")  # pages with rows
+KEPT = kept_pages(REPOSITORY / "docs/reproduction")  # pages with rows
 SAID = "none|as above|the same|the claim|through |their doctests|experiment|claims"  # in place of a file or a test
 
 
@@ -226,7 +227,7 @@ def test_a_kept_page_has_the_remarks_of_its_experiment(page):
 @pytest.mark.parametrize("name", KEPT)
 def test_the_rows_in_git_give_the_verdicts_of_a_kept_page(name, monkeypatch):
     monkeypatch.chdir(REPOSITORY)
-    page = kept.Page.of("docs/reproduction", name)
+    page = Page.load("docs/reproduction", name)
     assert page.check() == []
     text = (REPOSITORY / f"docs/reproduction/{name}.md").read_text()
     assert page.about["commit"] in text
@@ -236,7 +237,7 @@ def test_the_rows_in_git_give_the_verdicts_of_a_kept_page(name, monkeypatch):
 @pytest.mark.parametrize("name", ["joint_table1", "vvcv_coverage", "ingo_rates"])  # one of each family
 def test_the_rows_in_git_draw_the_figures_of_a_kept_page(name, monkeypatch, tmp_path):
     monkeypatch.chdir(REPOSITORY)
-    page = kept.Page.of("docs/reproduction", name)
+    page = Page.load("docs/reproduction", name)
     drawn = {path.stem for path in page.draw(tmp_path) if path.suffix == ".png"}
     text = (REPOSITORY / f"docs/reproduction/{name}.md").read_text()
     assert drawn == {path.removesuffix(".png") for path in re.findall(r"!\[\w+\]\(([^)]+)\)", text)}
@@ -244,9 +245,9 @@ def test_the_rows_in_git_draw_the_figures_of_a_kept_page(name, monkeypatch, tmp_
 
 def test_numbers_in_pages_are_those_of_kept_pages(monkeypatch):
     monkeypatch.chdir(REPOSITORY)
-    pages = {name: kept.Page.of("docs/reproduction", name) for name in kept.names("docs/reproduction")}
+    pages = {name: Page.load("docs/reproduction", name) for name in kept_pages("docs/reproduction")}
     for path in sorted((REPOSITORY / "docs/reproduction").glob("*.md")):
-        assert filled(path.read_text(), pages) == path.read_text(), f"lowvar kept --fill {path}"
+        assert filled(path.read_text(), pages) == path.read_text(), f"lowvar pages --fill {path}"
 
 
 def test_every_kept_page_is_on_the_page_of_its_paper():

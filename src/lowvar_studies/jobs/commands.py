@@ -30,13 +30,13 @@ def run(job: Job, data=None, out=None, study=None, *, prepared=None, checkpoints
     settled, inputs = job.settled(_hash(job, source), study)
     mark = artifact.stamp(spec.hash, inputs, packages=(*artifact.PACKAGES, *family.packages(spec)))
     engine = family.engine(settled, source)
-    begun = _code(job)
-    saved = mark | {"place": job.place("checkpoint.npz"), "commit": begun["commit"]}
+    at_start = _code(job)
+    saved = mark | {"place": job.place("checkpoint.npz"), "commit": at_start["commit"]}
     with folder_lock(out, checkpoint.parent), progress_bar(engine.stops[-1], " ".join(job.names.values())) as tick:
         result = loop.complete(engine, progress=tick, checkpoint=checkpoint, mark=saved, every=checkpoint_every)
         files = {"params.npz": result.params, "timing.parquet": _named(job, result.timing),
                  "provenance.json": settled, "trace.parquet": _named(job, result.trace)}  # fmt: skip
-        made = _leave(job, out, mark, files, begun)
+        made = _leave(job, out, mark, files, at_start)
         checkpoint.unlink(missing_ok=True)
     return made
 
@@ -48,12 +48,12 @@ def tune(job: Job, data=None, out=None, *, checkpoints=None, checkpoint_every=10
     prepared = job.study.load_data(job.problem, data)
     mark = artifact.stamp(spec.hash, _hash(job, prepared), packages=(*artifact.PACKAGES, "optuna"))
     search: Callable[..., Any] = job.study.family.tune  # type: ignore[assignment]
-    label, begun = f"{' '.join(job.names.values())} tuning", _code(job)
-    saved = mark | {"place": job.place("checkpoint.npz"), "commit": begun["commit"]}
+    label, at_start = f"{' '.join(job.names.values())} tuning", _code(job)
+    saved = mark | {"place": job.place("checkpoint.npz"), "commit": at_start["commit"]}
     with folder_lock(out, checkpoint.parent), progress_bar(spec.trials, label, "trial") as tick:
         study, timing = search(spec, prepared, checkpoint=checkpoint, mark=saved, progress=tick, every=checkpoint_every)
         files = {"timing.parquet": _named(job, timing), "provenance.json": spec, "study.parquet": _named(job, study)}
-        made = _leave(job, out, mark, files, begun)
+        made = _leave(job, out, mark, files, at_start)
         checkpoint.unlink(missing_ok=True)
     return made
 
@@ -64,8 +64,8 @@ def sample(job: Job, data=None, out=None) -> Path:
     prepared = job.study.load_data(job.problem, data)
     mark = artifact.stamp(spec.hash, _hash(job, prepared), packages=(*artifact.PACKAGES, *family.packages(spec)))
     draw: Callable[..., Any] = family.sample  # type: ignore[assignment]
-    begun = _code(job)
-    return _leave(job, out, mark, {"provenance.json": spec, "samples.npz": draw(spec, prepared)}, begun)
+    at_start = _code(job)
+    return _leave(job, out, mark, {"provenance.json": spec, "samples.npz": draw(spec, prepared)}, at_start)
 
 
 def decompose(job: Job, data=None, out=None) -> Path:
@@ -74,9 +74,9 @@ def decompose(job: Job, data=None, out=None) -> Path:
     prepared = job.study.load_data(job.problem, data)
     mark = artifact.stamp(spec.hash, _hash(job, prepared))
     make: Callable[..., Any] = job.study.family.decomposition  # type: ignore[assignment]
-    begun = _code(job)
+    at_start = _code(job)
     table = make(spec, prepared, progress_bar)
-    return _leave(job, out, mark, {"provenance.json": spec, "decomposition.parquet": _named(job, table)}, begun)
+    return _leave(job, out, mark, {"provenance.json": spec, "decomposition.parquet": _named(job, table)}, at_start)
 
 
 def _hash(job, source) -> dict[str, str]:
@@ -97,12 +97,14 @@ def _code(job) -> dict[str, Any]:
     return {"commit": artifact.commit(), "code": code.loaded(job.study.family.name)}
 
 
-def _leave(job, out, mark, files, begun) -> Path:
+def _leave(job, out, mark, files, at_start) -> Path:
     """Writes all files of a job or none: tables, arrays, and the spec as provenance; returns the path of the last.
 
     The commit is that at which the job began; one that is another by now counts as a changed tree.
     """
-    same = begun["commit"] is None or begun["commit"].endswith("-dirty") or artifact.commit() == begun["commit"]
+    commit = at_start["commit"]
+    if not (commit is None or commit.endswith("-dirty") or artifact.commit() == commit):
+        commit = f"{commit}-dirty"
     with all_or_none():
         for name, content in files.items():
             if name == "provenance.json":
@@ -110,8 +112,8 @@ def _leave(job, out, mark, files, begun) -> Path:
                 device, used = _device(job.names.get("backend", "jax")), code.loaded(job.study.family.name)
                 spent = round(time.process_time(), 3)
                 artifact.write_provenance(
-                    out / name, mark, about, device=device, code=used | begun["code"], cpu_seconds=spent,
-                    commit=begun["commit"] if same else f"{begun['commit']}-dirty",
+                    out / name, mark, about, device=device, code=used | at_start["code"], cpu_seconds=spent,
+                    commit=commit,
                 )  # fmt: skip
             else:
                 write = artifact.write_arrays if name.endswith(".npz") else artifact.write_table

@@ -1,6 +1,6 @@
 """Numbers of kept pages in other pages: the papers' scoreboard, provenance, and single numbers in sentences.
 
-Each is between two comments of HTML, which a reader does not see, and is filled anew by ``lowvar kept --fill``:
+Each is between two comments of HTML, which a reader does not see, and is filled anew by ``lowvar pages --fill``:
 
     <!-- scoreboard --> ... <!-- /scoreboard -->
     <!-- provenance --> ... <!-- /provenance -->
@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from lowvar.errors import UserError, check_known
-from lowvar_studies.reports.kept import Page
+from lowvar_studies.reports.pages import Page
 from lowvar_studies.reports.text import digits, interval, markdown
 
 PAPERS = {
@@ -40,27 +40,27 @@ def filled(text: str, pages: Mapping[str, Page], file: str = "text") -> str:
         UserError: a comment names a page or a claim that is not there, is written in another way, is within another
             pair, or lacks its other half; or a number does not end on the line where it begins.
     """
-    parts, at, begun, first = [], 0, None, 0
+    parts, at, opener, first = [], 0, None, 0
     for found in _COMMENT.finditer(text):
         comment, line = found[0], 1 + text.count("\n", 0, found.start())
         where = f"{file}, line {line}: {' '.join(comment.split())[:60]}"
-        if begun is None:
+        if opener is None:
             end = _end_of(comment, where)
             if end == comment:
                 raise UserError(f"{where}: nothing before it begins what it ends, such as <!-- PAGE:CLAIM -->")
-            begun, first = (found, line) if end else (None, 0)
+            opener, first = (found, line) if end else (None, 0)
             continue
-        end = _end_of(begun[0], file)
+        end = _end_of(opener[0], file)
         if comment != end:
-            raise UserError(f"{where}: it is within {begun[0]} of line {first}, which must end first, with {end}")
+            raise UserError(f"{where}: it is within {opener[0]} of line {first}, which must end first, with {end}")
         if end == _END and line != first:
-            raise UserError(f"{where}: it must be on line {first}, as {begun[0]} is: it ends a number, not a text")
-        if (content := _content(begun[0], pages, f"{file}, line {first}")) is not None:
-            parts += [text[at : begun.end()], content]
+            raise UserError(f"{where}: it must be on line {first}, as {opener[0]} is: it ends a number, not a text")
+        if (content := _content(opener[0], pages, f"{file}, line {first}")) is not None:
+            parts += [text[at : opener.end()], content]
             at = found.start()
-        begun = None
-    if begun is not None:
-        raise UserError(f"{file}, line {first}: {begun[0]}: its end {_end_of(begun[0], file)} is missing")
+        opener = None
+    if opener is not None:
+        raise UserError(f"{file}, line {first}: {opener[0]}: its end {_end_of(opener[0], file)} is missing")
     return "".join([*parts, text[at:]])
 
 

@@ -9,8 +9,8 @@ from lowvar.errors import UserError
 from lowvar_studies import PAGES
 from lowvar_studies.jobs import code, commands
 from lowvar_studies.jobs.study import Study
-from lowvar_studies.reports import kept
 from lowvar_studies.reports.gathered import Gathered
+from lowvar_studies.reports.pages import ROWS, small, write_rows
 from lowvar_studies.reports.text import markdown, own_table, page_parts, pictures
 
 
@@ -48,17 +48,17 @@ def keep(study: Study, folder: str | Path, *, draft: bool = False) -> list[Path]
     drawn = {path.stem: path for path in commands.figures(study) if path.suffix == ".png"}
     about |= {"code": about["code"] | code.loaded(study.experiment.family)}
     with all_or_none():
-        rows = kept.write(study, folder, about)
+        rows = write_rows(study, folder, about)
         tables = [path.stem for path in rows if path.suffix == ".parquet" and "." not in path.stem]
         files = {kind: folder / f"{name}-{kind}.png" for kind in pictures(study, tables)}
         for kind, file in files.items():
-            write_bytes(file, kept.small(drawn[kind].read_bytes()))
+            write_bytes(file, small(drawn[kind].read_bytes()))
         own = own_table(study, Gathered(study, study.family.tables, made=False))
         parts = page_parts(study, about, claims, own, tables, "" if folder == Path(PAGES) else str(folder))
         if runs:
             parts += ["## Wall time", "Minutes of each job, including compilation.", markdown(_minutes(runs))]
         write_text(page, "\n\n".join(parts) + "\n")
-    for path in {*folder.glob(f"{name}-*.png"), *(folder / kept.ROWS / name).iterdir()} - {*files.values(), *rows}:
+    for path in {*folder.glob(f"{name}-*.png"), *(folder / ROWS / name).iterdir()} - {*files.values(), *rows}:
         path.unlink()  # of an earlier page
     return [page, *files.values(), *rows]
 

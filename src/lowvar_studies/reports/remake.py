@@ -21,7 +21,7 @@ from lowvar_studies.jobs.study import Job, Study
 from lowvar_studies.reports import claims as judging
 from lowvar_studies.reports.gathered import Gathered
 from lowvar_studies.reports.integral.errors import BASELINE
-from lowvar_studies.reports.kept import Page, apart, same
+from lowvar_studies.reports.pages import Page, apart, same
 from lowvar_studies.yaml_files import read_yaml
 
 
@@ -42,7 +42,7 @@ class Part(Study):
     ran: list[str] = dataclasses.field(default_factory=list)
 
     @classmethod
-    def of(cls, study: Study, problems: set[str], methods: set[str] | None, workers: int) -> "Part":
+    def reduced(cls, study: Study, problems: set[str], methods: set[str] | None, workers: int) -> "Part":
         """The part with these problems and methods of a study; its data are fetched and prepared."""
         every = study.experiment.problems
         wanted = {name for name in problems if name in every} or set(every)
@@ -144,7 +144,7 @@ def remake(page: Page, claim: str | None = None, figure: str | None = None, *, s
             are missing or damaged, or a job that ended with a user's mistake.
     """
     page.check_settings()
-    begun, results = time.monotonic(), results or f"build/remade/results/{page.name}"
+    start, results = time.monotonic(), results or f"build/remade/results/{page.name}"
     study = Study.load(page.about["experiment"], page.about["scale"], results, data)
     stated = {one.id: one for one in judging.load(study.claims)} if study.claims else {}
     if claim is not None:
@@ -158,7 +158,7 @@ def remake(page: Page, claim: str | None = None, figure: str | None = None, *, s
     kept_rows, kept_verdicts = {kind: page.rows(kind) for kind in figures}, page.verdicts.set_index("id")
     if other := seed not in (None, study.experiment.seed):
         study = with_seed(study, seed)
-    part = Part.of(study, *_needed(study, stated[claim] if claim else None), workers)
+    part = Part.reduced(study, *_needed(study, stated[claim] if claim else None), workers)
     tables = Gathered(study, study.family.tables)
     tables.study, tables.experiment = part, part.experiment
     lines, agree = [], True
@@ -188,7 +188,7 @@ def remake(page: Page, claim: str | None = None, figure: str | None = None, *, s
                           or f"all {len(rows)} rows are the same, in {rows.shape[1]} columns")]  # fmt: skip
     seconds = {label: (_record(job)["cpu_seconds"], page.about["jobs"].get(label, math.nan))
                for label, job in part.used.items()}  # fmt: skip
-    lines.append(_cost(part.ran, seconds, time.monotonic() - begun))
+    lines.append(_cost(part.ran, seconds, time.monotonic() - start))
     return Remade(lines, bool(agree), part.ran, seconds)
 
 

@@ -40,7 +40,7 @@ _SAME = 1e-6  # relative difference of numbers that another processor may give
 _ABOUT = ("experiment", "scale", "spec", "commit", "dates", "versions", "jobs", "code")
 
 
-def write(study: Study, folder: Path, about: Mapping[str, Any]) -> list[Path]:
+def write_rows(study: Study, folder: Path, about: Mapping[str, Any]) -> list[Path]:
     """Writes the rows behind a study's claims and figures; ``about`` is the content of ``about.json``.
 
     Returns:
@@ -80,7 +80,7 @@ class Page(Mapping):
     about: Mapping[str, Any]
 
     @classmethod
-    def of(cls, folder: str | Path, name: str) -> "Page":
+    def load(cls, folder: str | Path, name: str) -> "Page":
         """The page of a name in a folder of pages.
 
         Raises:
@@ -92,7 +92,7 @@ class Page(Mapping):
             raise UserError(
                 f"page {name!r}: {folder}/{name}.md is kept without its rows; pages with rows: {', '.join(known)}"
             )
-        see = "lowvar kept" + ("" if Path(folder) == Path(PAGES) else f" --folder {folder}")
+        see = "lowvar pages" + ("" if Path(folder) == Path(PAGES) else f" --folder {folder}")
         check_known("page", name, known, where=f"{folder}", see=see)
         try:
             about = json.loads(path.read_text(encoding="utf-8"))

@@ -25,7 +25,7 @@ from lowvar_studies.reports.claims import judge, load, parse
 from lowvar_studies.reports.front import filled, scoreboard, shown
 from lowvar_studies.reports.gathered import Gathered
 from lowvar_studies.reports.keep import keep
-from lowvar_studies.reports.kept import BESIDE, Page, apart, listed, names
+from lowvar_studies.reports.pages import BESIDE, Page, apart, listed, names
 from lowvar_studies.reports.remake import _OF_ALL, Part, _needed, remake, side_by_side
 from lowvar_studies.reports.text import claims_table, own_table, pictures, summary
 
@@ -68,7 +68,7 @@ def page(made, tmp_path):
     shutil.copy(made / "two.yaml", tmp_path)
     for path in (tmp_path / "pages/two.md", tmp_path / "pages/rows/two/about.json"):
         path.write_text(path.read_text().replace(str(made), str(tmp_path)))
-    return Page.of(tmp_path / "pages", "two")
+    return Page.load(tmp_path / "pages", "two")
 
 
 def test_rows_judge_and_draw_again_without_results(made, page, tmp_path):
@@ -114,7 +114,7 @@ def test_tables_that_rows_lack_are_not_on_the_page(page):
 def test_pages_of_iterations_open_with_them():
     study = Study.load("workflow/experiments/joint_sgd.yaml", "paper")
     assert study.headline.name == "iterations"
-    assert pictures(study, Page.of(PAGES, "joint_sgd"))[:2] == ["iterations", "convergence"]
+    assert pictures(study, Page.load(PAGES, "joint_sgd"))[:2] == ["iterations", "convergence"]
 
 
 @pytest.mark.parametrize(("column", "value", "named"), [("verdict", "undecided", "verdict"), ("ours", 0.5, "0.5"),
@@ -179,7 +179,7 @@ def test_a_page_without_claims_has_none_to_judge(page, tmp_path, capsys):
     page.text.write_text(without)
     assert page.judge() == []
     assert page.check() == []
-    assert main(["kept", "--check", "--folder", str(page.text.parent)]) == 0
+    assert main(["pages", "--check", "--folder", str(page.text.parent)]) == 0
     assert "no claims" in capsys.readouterr().out.splitlines()[0]
 
 
@@ -222,7 +222,7 @@ def test_claims_that_came_or_went_are_named(page):
 
 def test_the_command_ends_with_a_failure_where_it_checked_nothing_or_found_a_difference(page, tmp_path, capsys):
     folder = page.folder.parents[1]
-    check = ["kept", "--check", "--folder"]
+    check = ["pages", "--check", "--folder"]
     assert main([*check, str(folder)]) == 0
     of_page, in_all, of_jobs = capsys.readouterr().out.splitlines()
     assert "two: 2 verdicts" in of_page
@@ -319,7 +319,7 @@ def test_a_number_lies_within_its_printed_interval(ends):
 
 def test_fill_leaves_a_file_with_a_mistake_as_it_is(page, tmp_path, capsys):
     good, bad = tmp_path / "good.md", tmp_path / "bad.md"
-    fill = ["kept", "--folder", str(page.folder.parents[1]), "--fill"]
+    fill = ["pages", "--folder", str(page.folder.parents[1]), "--fill"]
     good.write_text("<!-- two:closer -->?<!-- / -->")
     bad.write_text("<!-- two:closer -->1 and\n<!-- two:arrives -->2<!-- / -->")
     assert main([*fill, str(good)]) == 0
@@ -496,16 +496,16 @@ def test_damaged_kept_rows_are_refused_before_anything_runs(page, tmp_path):
 def test_a_folder_without_pages_is_said_to_be_none_of_a_clone(tmp_path):
     assert names(tmp_path) == []
     with pytest.raises(UserError, match="--folder"):
-        Page.of(tmp_path, "two")
+        Page.load(tmp_path, "two")
 
 
 def test_a_page_without_rows_is_not_called_unknown(page):
     folder = page.folder.parents[1]
     (folder / "older.md").write_text("# Kept before rows were\n")
     with pytest.raises(UserError, match=r"older\.md"):
-        Page.of(folder, "older")
+        Page.load(folder, "older")
     with pytest.raises(UserError, match="'odler'"):
-        Page.of(folder, "odler")
+        Page.load(folder, "odler")
 
 
 def test_a_part_has_its_problems_methods_and_what_they_read():
@@ -595,7 +595,7 @@ def test_damaged_records_are_named(page, name, content):
     elif content is not None:
         path.write_bytes(content)
     with pytest.raises(UserError, match=name):
-        listed([Page.of(page.folder.parents[1], page.name)])
+        listed([Page.load(page.folder.parents[1], page.name)])
 
 
 def test_check_reads_the_rows_of_figures_and_the_page(page):
@@ -653,7 +653,7 @@ def test_tables_of_a_page_are_made_in_double_precision(linear):
     """An optimum is not found in single precision, and then there are no gaps."""
     import jax
 
-    page, before = Page.of(linear / "pages", "linear"), jax.config.jax_enable_x64  # pyright: ignore[reportAttributeAccessIssue]
+    page, before = Page.load(linear / "pages", "linear"), jax.config.jax_enable_x64  # pyright: ignore[reportAttributeAccessIssue]
     ours = page.verdicts.set_index("id")["ours"]
     assert 0 < ours["gap"] < 10
     remake = ["remake", "linear", "--claim", "gap", "--folder", str(linear / "pages"), "--data", str(linear / "data")]
@@ -665,7 +665,7 @@ def test_tables_of_a_page_are_made_in_double_precision(linear):
 
 
 def test_rows_have_no_copy_of_times(linear):
-    page = Page.of(linear / "pages", "linear")
+    page = Page.load(linear / "pages", "linear")
     assert page.verdicts.set_index("id")["ours"]["pace"] == pytest.approx(2)
     assert {"ends"} <= set(page)
     assert "times" not in set(page)
@@ -729,7 +729,7 @@ def test_tables_of_the_jobs_of_one_claim_are_those_of_all_jobs(name, request):
     problems, methods = _needed(study, parse({"id": "a", "statement": "a", "source": "a", "test": ONE_METHOD[name]}))
     assert methods is not None
     assert methods < set(study.experiment.methods)
-    part = Part.of(study, problems, methods, 1)
+    part = Part.reduced(study, problems, methods, 1)
     every, own = (Gathered(study, study.family.tables) for _ in range(2))
     own.study, own.experiment = part, part.experiment
     made = [table.name for table in study.family.tables if table.name in every]
@@ -743,7 +743,7 @@ def test_a_claim_has_the_same_verdict_from_the_rows_of_its_own_jobs():
     """Of each effect the claims of the kept page that has the fewest."""
     found = {}
     for name in names(PAGES):
-        page = Page.of(PAGES, name)
+        page = Page.load(PAGES, name)
         claims = load(page.study.claims) if page.study.claims else []
         claims = [one for one in claims if one.id in set(page.verdicts["id"])]
         for effect in {one.test.effect for one in claims}:
