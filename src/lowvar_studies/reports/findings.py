@@ -50,7 +50,9 @@ def _of_claims(study):
 
 def sentence(claim: Claim, value: float, low: float, high: float, verdict: str) -> str:
     """A claim, the value of its effect with its interval, a published value, and the verdict."""
-    published = "" if claim.test.published is None else f"; published: {claim.test.published:.4g}"
+    bound = "" if claim.test.at_most is None else "at most "
+    bound += "" if claim.test.at_least is None else "at least "
+    published = "" if claim.test.published is None else f"; published: {bound}{claim.test.published:.4g}"
     number = "no value" if math.isnan(value) else _number(claim.test, value, low, high)
     return f"{claim.statement}: {number}{published}; {verdict}"
 

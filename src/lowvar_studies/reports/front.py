@@ -131,6 +131,8 @@ def scoreboard(pages: Mapping[str, Page]) -> str:
              "failed, cause unknown (ours: the answer is no)", "undecided")  # fmt: skip
     stale = [name for name, page in pages.items() if page.changed]
     said = [f"Of these, claims of pages that are stale: {', '.join(stale)}."] if stale else []
+    drafts = [name for name, page in pages.items() if page.draft]
+    said += [f"Of these, claims of drafts: {', '.join(drafts)}."] if drafts else []
     return "\n\n".join([markdown(pd.DataFrame(rows, columns=heads)), *said])
 
 

@@ -148,6 +148,11 @@ class Page(Mapping):
         return sum(self.about["jobs"].values()) / 60
 
     @property
+    def draft(self) -> bool:
+        """Whether it is of another scale than ``paper``, or not of one commit without changes."""
+        return self.about["scale"] != "paper" or not re.fullmatch("[0-9a-f]+", self.about["commit"])
+
+    @property
     def changed(self) -> list[str]:
         """The modules that its jobs used and whose code has changed since; the experiment's file, if its hash has."""
         experiment = [] if self.experiment.hash == self.about["spec"] else [self.about["experiment"]]

@@ -35,6 +35,11 @@ DIFFERENCE = {"effect": "difference", "problem": "tennis", "method": "joint", "o
         (VARIANCE, (0.25, 0.2, 0.5), "variance 4 [2, 5] times lower"),
         (VARIANCE, (1.5, 1.25, 2), "variance 1.5 [1.25, 2] times as high"),
         (VARIANCE | {"published": 0.2}, (0.25, 0.2, 0.5), "variance 4 [2, 5] times lower; published: 0.2"),
+        (
+            EFFORT | {"unit": "step", "at_most": 0.4, "published": 0.4, "below": None},
+            (2, 1, 4),
+            "seconds of a step 2 [1, 4] times as high (against the closest of them); published: at most 0.4",
+        ),
         (EFFORT, (0.25, 0, 0.5), "iterations 4 [2, inf] times lower (against the closest of them)"),
         (EFFORT | {"unit": "step"}, (0.5, NAN, NAN), "seconds of a step 2 times lower (against the closest of them)"),
         (EFFORT, (INF, INF, INF), "iterations inf [inf, inf] times as high (against the closest of them)"),

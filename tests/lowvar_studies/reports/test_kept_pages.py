@@ -258,8 +258,15 @@ def test_a_page_is_stale_when_code_that_it_used_changes(page):
     again = Page(page.folder, about)
     assert again.changed == ["lowvar.search.solvers.fast_ingo", "lowvar.search.solvers.gone"]
     assert "lowvar.search.solvers.fast_ingo" in listed([again]).splitlines()[1]
-    assert "ingo_two" in scoreboard({"ingo_two": again})
-    assert "ingo_two" not in scoreboard({"ingo_two": page})
+    assert "stale: ingo_two" in scoreboard({"ingo_two": again})
+    assert "stale: ingo_two" not in scoreboard({"ingo_two": page})
+
+
+def test_the_scoreboard_names_drafts(page):
+    assert "drafts: ingo_two" in scoreboard({"ingo_two": page})  # of scale quick
+    for commit, drafts in {"0123abcdef": False, "0123abcdef-dirty": True, "0123, 4567": True}.items():
+        other = Page(page.folder, page.about | {"scale": "paper", "commit": commit})
+        assert other.draft == drafts
 
 
 def test_numbers_and_tables_of_other_pages_are_filled_in(page):
@@ -275,7 +282,7 @@ def test_numbers_and_tables_of_other_pages_are_filled_in(page):
     table = page.verdicts
     table["source"] = ["Theorem 1", "ours, beside Theorem 1"]
     table.to_csv(page.folder / "claims.csv", index=False)
-    lines = [line.split(" | ")[1:3] for line in scoreboard({"ingo_two": page}).splitlines()[2:]]
+    lines = [line.split(" | ")[1:3] for line in scoreboard({"ingo_two": page}).splitlines()[2:4]]
     held = [f"{int(verdict == 'holds')}" for verdict in table["verdict"]]
     assert lines == [["the paper's", held[0]], ["ours", held[1]]]
     for name, wrong in {
