@@ -96,6 +96,11 @@ def simulated(task: str, size: str) -> dict[str, np.ndarray]:
     return {"x": x, "y": (y > 0).astype(np.int64) if task == "blr" else y}
 
 
+def data_of(model) -> Path:
+    """The file with the data of an experiment's model."""
+    return DATA / f"{model.dataset}-{model.scaling}.npz"
+
+
 def experiment_of(task: str):
     """The experiment that has a task, at the paper's scale."""
     from lowvar_studies.jobs.load import load_experiment
@@ -115,7 +120,7 @@ def softmax(x, y, classes, batch_size=None):
 
 
 def built(task: str, size: str, dtype: str | None = None):
-    """The problem of a task, its arrays, settings and model, and whether the data are simulated.
+    """The problem of a task, its arrays, settings and model; data are simulated where they are not prepared.
 
     Args:
         task: of ``JOINT`` or ``MLMC``.
@@ -132,7 +137,7 @@ def built(task: str, size: str, dtype: str | None = None):
     found = experiment_of(task)
     spec, dtype = found.model(task), dtype or ("float32" if task in MLMC else found.dtype(task))
     jax.config.update("jax_enable_x64", dtype == "float64")
-    path = DATA / f"{spec.dataset}-{spec.scaling}.npz"
+    path = data_of(spec)
     there = path.is_file() and size != "smallest"
     arrays = load(path).arrays if there else simulated(task, size)
     if there and spec.split is not None:
@@ -145,7 +150,7 @@ def built(task: str, size: str, dtype: str | None = None):
     else:
         settings = replace(settings, step_sizes=(STEP_SIZE,), batch_size=min(settings.batch_size, problem.N))
     of = softmax if spec.model == "softmax_regression" else sys.modules[MODELS.get(spec.model).__module__].model
-    return problem, arrays, settings, of, not there
+    return problem, arrays, settings, of
 
 
 def breast_cancer(size: str) -> dict[str, np.ndarray]:
@@ -169,7 +174,7 @@ def logistic(backend: str, size: str):
     arrays = breast_cancer(size)
     problem = logistic_regression.problem(arrays, backend)
     settings = Settings(optimizer="adam", step_sizes=(STEP_SIZE,), batch_size=5, epochs=10**6, initial="origin")
-    return problem, arrays, settings, logistic_regression.model, False
+    return problem, arrays, settings, logistic_regression.model
 
 
 # --- what is timed -----------------------------------------------------------------------------------------------
@@ -356,11 +361,11 @@ def compiled_loop(title: str, size: str) -> list[Case]:
     ]
 
 
-def timed(task: str, size: str, dtype: str | None = None, rounds: int | None = None) -> tuple[dict, list[Case], bool]:
-    """The case of a task for the record, the cases that were timed, and whether its data are simulated."""
+def timed(task: str, size: str, dtype: str | None = None, rounds: int | None = None) -> tuple[dict, list[Case]]:
+    """The case of a task for the record, and the cases that were timed."""
     import jax
 
-    rounds, made = rounds or sized(size, 5, 3, 1), False
+    rounds = rounds or sized(size, 5, 3, 1)
     if task in LOOPS:
         jax.config.update("jax_enable_x64", False)
         cases, against, unlike = loop(task, size), HAND, {name: {"most": 1.0} for name in ("naive", "joint_adaptive")}
@@ -371,7 +376,7 @@ def timed(task: str, size: str, dtype: str | None = None, rounds: int | None = N
     else:
         torch = task.endswith("PyTorch")
         at = logistic("torch" if torch else "jax", size) if task.startswith(LOGISTIC) else built(task, size, dtype)
-        problem, arrays, settings, model, made = at
+        problem, arrays, settings, model = at
         methods = PARTICLES if task in MLMC else METHODS
         names = [name for name in methods if applies(name, task, problem)]
         names = sized(size, names, names, names[:3])
@@ -383,7 +388,7 @@ def timed(task: str, size: str, dtype: str | None = None, rounds: int | None = N
         title = task if torch else f"{task}, JAX{', 100 particles' if task in MLMC else ''}"
         title += f", {dtype}" if dtype else ""
     alternate(cases, rounds, clock)
-    return compared(title, cases, against, unlike), cases, made
+    return compared(title, cases, against, unlike), cases
 
 
 def applies(name: str, task: str, problem) -> bool:
@@ -418,9 +423,6 @@ def keep_times(folder: Path, task: str, processes: int) -> None:
             of_one = Path(scratch) / f"{number}.json"
             subprocess.run([sys.executable, __file__, "--task", task, "--process", of_one], check=True)
             rounds.append(json.loads(of_one.read_text("utf-8")))
-    if rounds[0]["simulated"]:
-        print(f"{folder / task}.json is not written: the data are simulated")
-        return
     found, on = experiment_of(task), rounds[0]["device"]
     model, solver = found.model(task), found.solver_on(task)
     rows = [{"method": name, "backend": "jax", "seconds": [float(f"{one['seconds'][name]:.5g}") for one in rounds]}
@@ -449,6 +451,10 @@ def main() -> None:
         parser.error(f"--times is for --task of {', '.join((*JOINT, *MLMC))}")
     if args.dtype and (args.times or not set(tasks) <= {*JOINT, *MLMC}):
         parser.error(f"--dtype is for the tasks {', '.join((*JOINT, *MLMC))}, without --times")
+    for model in (experiment_of(task).model(task) for task in tasks if args.times):
+        if not data_of(model).is_file():
+            how = f"lowvar fetch {model.dataset} && lowvar prepare {model.dataset} --scaling {model.scaling}"
+            parser.error(f"--times: {data_of(model)} is missing; make it: {how}")
     if args.times:  # before JAX takes a device, which the processes need
         for task in tasks:
             keep_times(args.times, task, args.rounds or 8)
@@ -457,12 +463,12 @@ def main() -> None:
         one_core()
     rows = []
     for task in tasks:
-        row, cases, made = timed(task, args.size, args.dtype, args.rounds)
+        row, cases = timed(task, args.size, args.dtype, args.rounds)
         rows.append(row)
         print(f"{row['case']}: " + ", ".join(f"{case.name} {case.microseconds:.1f} µs" for case in cases), flush=True)
         if args.process:
             seconds = {case.name: float(np.median(case.seconds)) for case in cases}
-            write(args.process, {"simulated": made, "device": device(), "seconds": seconds})
+            write(args.process, {"device": device(), "seconds": seconds})
     finish(args, "steps", rows)
 
 
