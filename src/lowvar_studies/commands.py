@@ -254,8 +254,8 @@ def _keep(args):
 def _pages(args):
     from pathlib import Path
 
-    from lowvar.core.files import write_text
-    from lowvar_studies.reports.front import filled
+    from lowvar.core.files import write_bytes
+    from lowvar_studies.reports.front import filled, picture
     from lowvar_studies.reports.pages import Page, listed, names, some_names
 
     pages = [Page.load(args.folder, name) for name in args.pages or some_names(args.folder)]
@@ -279,9 +279,12 @@ def _pages(args):
         if not path.is_file():
             raise UserError(f"--fill {path}: no such file")
         text = path.read_text(encoding="utf-8")
-        if (now := filled(text, every, f"--fill {path}")) != text:
-            write_text(path, now)
-            print(path)
+        now = filled(text, every, f"--fill {path}")
+        beside = {path.with_name(name): content for name, content in picture(now, every).items()}
+        for file, content in {path: now.encode(), **beside}.items():
+            if not file.is_file() or file.read_bytes() != content:
+                write_bytes(file, content)
+                print(file)
     if not (args.judge or args.draw or args.redraw or args.check or args.fill):
         print(listed(pages))
     if wrong:

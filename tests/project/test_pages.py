@@ -19,8 +19,9 @@ import common
 import performance
 
 from lowvar_studies.reports.front import filled
-from lowvar_studies.reports.pages import Page
+from lowvar_studies.reports.pages import Page, whole_png
 from lowvar_studies.reports.pages import names as kept_pages
+from lowvar_studies.reports.published import ratios
 from lowvar_studies.reports.text import claims_table
 
 REPOSITORY = Path(__file__).parents[2]
@@ -248,6 +249,15 @@ def test_numbers_in_pages_are_those_of_kept_pages(monkeypatch):
     pages = {name: Page.load("docs/reproduction", name) for name in kept_pages("docs/reproduction")}
     for path in sorted((REPOSITORY / "docs/reproduction").glob("*.md")):
         assert filled(path.read_text(), pages) == path.read_text(), f"lowvar pages --fill {path}"
+
+
+def test_the_picture_of_published_numbers_has_those_of_tables_that_are_judged():
+    page = Page.load("docs/reproduction", "vvcv_table2")
+    verdicts = page.verdicts[page.verdicts["source"].str.startswith("Table")].set_index("id")
+    found = ratios({page.name: page}).set_index("claim")
+    assert len(found) == len(verdicts) == 20
+    assert ((found["ratio"] * verdicts["published"] / verdicts["ours"] - 1).abs() < 1e-12).all()
+    assert whole_png(REPOSITORY / "docs/reproduction/published.png")
 
 
 def test_every_kept_page_is_on_the_page_of_its_paper():

@@ -24,7 +24,8 @@ _WITHOUT_NUMBERS = re.compile(
     r"lowvar\.(cli|terminal|errors|registry|user|vi\.plots|core\.(drawing|files|npz|artifact))"
     r"|lowvar_studies\.(commands|yaml_files|datasets\.fetch)"
     r"|lowvar_studies\.jobs\.(commands|code|load|study|local|common_files|common_spec)"
-    r"|lowvar_studies\.reports\.(claims|text|keep|pages|remake|front|findings|schema|declarations|gathered|drawing(\..*)?)"
+    r"|lowvar_studies\.reports\.(claims|text|keep|pages|remake|front|published|findings|schema|declarations|gathered)"
+    r"|lowvar_studies\.reports\.drawing(\..*)?"
     r"|lowvar_studies\.reports\.\w+\.(files|family|effects|figures(\..*)?)"
 )
 _DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef

@@ -2,6 +2,7 @@
 
 Each is between two comments of HTML, which a reader does not see, and is filled anew by ``lowvar pages --fill``:
 
+    <!-- published --> ... <!-- /published -->      a picture: our numbers divided by the published ones
     <!-- scoreboard --> ... <!-- /scoreboard -->
     <!-- provenance --> ... <!-- /provenance -->
     <!-- joint_noise:rqmc-8-joint-sonar -->0.824 [0.781, 0.87]<!-- / -->
@@ -14,7 +15,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from lowvar.errors import UserError, check_known
-from lowvar_studies.reports.pages import Page
+from lowvar_studies.reports.pages import Page, small
 from lowvar_studies.reports.text import digits, interval, markdown
 
 PAPERS = {
@@ -25,7 +26,9 @@ PAPERS = {
 }
 _COMMENT = re.compile(r"<!--(.*?)(-->|\Z)", re.DOTALL)
 _NUMBER, _END = re.compile(r"<!-- (later )?(\w+):([\w.-]+) -->"), "<!-- / -->"
-_ALIKE = re.compile(r"\s*(later\b\s*)?[\w.-]*\s*:|\s*/\s*$|\s*/?\s*(scoreboard|provenance)\s*$", re.IGNORECASE)
+_ALIKE = re.compile(
+    r"\s*(later\b\s*)?[\w.-]*\s*:|\s*/\s*$|\s*/?\s*(scoreboard|provenance|published)\s*$", re.IGNORECASE
+)
 
 
 def filled(text: str, pages: Mapping[str, Page], file: str = "text") -> str:
@@ -148,4 +151,18 @@ def provenance(pages: Mapping[str, Page]) -> str:
     return markdown(pd.DataFrame(rows, columns=["page", "commit", "jobs", "CPU minutes", "stale"]))
 
 
-_TABLES = {"scoreboard": scoreboard, "provenance": provenance}
+def _published(pages: Mapping[str, Page]) -> str:
+    """The picture in Markdown."""
+    return f"![our number divided by the published one, by table and figure]({_PICTURE})"
+
+
+def picture(text: str, pages: Mapping[str, Page]) -> dict[str, bytes]:
+    """The picture that a filled text shows, by the name of its file beside the text."""
+    from lowvar.core.drawing import png
+    from lowvar_studies.reports.published import draw, ratios
+
+    return {_PICTURE: small(png(draw(ratios(pages))))} if "<!-- published -->" in text else {}
+
+
+_PICTURE = "published.png"
+_TABLES = {"scoreboard": scoreboard, "provenance": provenance, "published": _published}

@@ -22,10 +22,11 @@ from lowvar_studies.jobs import commands as jobs
 from lowvar_studies.jobs.load import FAMILIES
 from lowvar_studies.jobs.study import Study
 from lowvar_studies.reports.claims import judge, load, parse
-from lowvar_studies.reports.front import filled, scoreboard, shown
+from lowvar_studies.reports.front import filled, picture, scoreboard, shown
 from lowvar_studies.reports.gathered import Gathered
 from lowvar_studies.reports.keep import keep
 from lowvar_studies.reports.pages import BESIDE, Page, apart, listed, names
+from lowvar_studies.reports.published import draw, ratios
 from lowvar_studies.reports.remake import _OF_ALL, Part, _needed, remake, side_by_side
 from lowvar_studies.reports.text import claims_table, own_table, pictures, summary
 
@@ -334,6 +335,40 @@ def test_fill_leaves_a_file_with_a_mistake_as_it_is(page, tmp_path, capsys):
     assert main([*fill, str(bad)]) == 2
     assert f"{bad}, line 2" in capsys.readouterr().err
     assert bad.read_text() == "<!-- two:closer -->1 and\n<!-- two:arrives -->2<!-- / -->"
+
+
+def test_published_numbers_are_in_one_picture(page, tmp_path):
+    numbers = [
+        ("Table 1", {"published": 0.5, "below": 0.9}),
+        ("Figure 2, left", {"published": 2.0, "tolerance": 0.5}),
+        ("Table 1", {"at_most": 0.5}),
+        ("ours", {"published": 0.5}),
+        ("Table 1", {"at_least": 0.1, "published": 0.1}),
+    ]
+    claims = [
+        CLAIMS[0] | {"id": f"c{rank}", "source": source, "test": CLAIMS[0]["test"] | {"below": None} | test}
+        for rank, (source, test) in enumerate(numbers)
+    ]
+    page.study.claims.write_text(yaml.safe_dump(claims))
+    page.judge()
+    found = ratios({"vvcv_two": page, "two": page})
+    assert found[["paper", "source", "claim"]].values.tolist() == [
+        ["vv-CV", "Figure 2", "c1"],
+        ["vv-CV", "Table 1", "c0"],
+    ]
+    ours = page.verdicts.set_index("id")
+    for row, published in zip(found.itertuples(), (2.0, 0.5), strict=True):
+        assert (row.ratio, row.low, row.high) == tuple(ours.loc[row.claim, ["ours", "low", "high"]] / published)
+        assert row.verdict == ours.loc[row.claim, "verdict"]
+    (ax,) = draw(found).axes
+    places = {str(line.get_label()): line.get_xdata()[0] for line in ax.lines}
+    assert [places[name] for name in found["claim"]] == [max(one, 1e-4) for one in found["ratio"]]
+    assert [text.get_text() for text in ax.get_yticklabels()] == ["vv-CV, Figure 2", "vv-CV, Table 1"]
+    assert picture("text", {"vvcv_two": page}) == {}
+    (name,) = picture(filled("<!-- published -->\n<!-- /published -->", {}), {"vvcv_two": page})
+    assert f"]({name})" in filled("<!-- published -->\n<!-- /published -->", {})
+    with pytest.raises(UserError, match="published"):
+        ratios({"two": page})
 
 
 def test_words_and_layout_are_no_code():
