@@ -2,7 +2,7 @@
 
 A number of seconds is the product of the iterations on the kept pages of `docs/reproduction` and the median seconds of
 a step in `workflow/times`. The ratio to naive's, beside it, takes the geometric mean of the steps' ratios over the
-rounds; its interval is that of a product of independent factors.
+processes; its interval is that of a product of independent factors.
 Usage: `python benchmarks/levels.py`; it prints the table of `docs/reproduction/paper-joint.md`.
 """
 

@@ -285,13 +285,13 @@ def _widened(ratio, pace):
 
 
 def _pace(tables, problem, method, other, backend):
-    """The ratio of the seconds of a step, over the rounds of a benchmark; without a value if it did not time both."""
+    """The ratio of the seconds of a step, over a benchmark's processes; without a value if it did not time both."""
     times = select(table(tables, "times"), problem=problem, backend=backend)
     mine, theirs = (select(times, method=one).set_index("round")["seconds"] for one in (method, other))
     ratio = compare(np.log(mine), np.log(theirs), "geometric")
     if not ratio.pairs:
         return Effect.undecided("not judged: no benchmark has timed both methods side by side")
-    return replace(ratio, note=f"{count(ratio.pairs, 'round')} of a benchmark")
+    return replace(ratio, note=f"{count(ratio.pairs, 'round')} of a benchmark, a process each")
 
 
 @EFFECTS.effect
