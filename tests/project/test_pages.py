@@ -251,7 +251,8 @@ def test_numbers_in_pages_are_those_of_kept_pages(monkeypatch):
         assert filled(path.read_text(), pages) == path.read_text(), f"lowvar pages --fill {path}"
 
 
-def test_the_picture_of_published_numbers_has_those_of_tables_that_are_judged():
+def test_the_picture_of_published_numbers_has_those_of_tables_that_are_judged(monkeypatch):
+    monkeypatch.chdir(REPOSITORY)
     page = Page.load("docs/reproduction", "vvcv_table2")
     verdicts = page.verdicts[page.verdicts["source"].str.startswith("Table")].set_index("id")
     found = ratios({page.name: page}).set_index("claim")

@@ -8,6 +8,7 @@ from lowvar.core import drawing
 from lowvar.core.drawing import FAINT, INK, Picture
 from lowvar.errors import UserError
 from lowvar_studies.reports import claims as judging
+from lowvar_studies.reports.claims import NOT_MADE
 from lowvar_studies.reports.declarations import Frame
 from lowvar_studies.reports.drawing import charts
 from lowvar_studies.reports.pages import Page
@@ -26,7 +27,8 @@ _SMALLEST = 1e-4  # ratio that is drawn
 
 
 def ratios(pages: Mapping[str, Page]) -> Frame:
-    """Ours divided by the published number, with its interval: a row for each number of a paper that is no bound.
+    """Ours divided by the published number, with its interval: a row for each number of a paper that is no bound
+    and was made.
 
     Args:
         pages: kept pages by name.
@@ -47,7 +49,7 @@ def ratios(pages: Mapping[str, Page]) -> Frame:
             stated = {one.id: one.test for one in (judging.load(file) if file else ())}
             for row in pages[name].verdicts.itertuples():
                 test, source = stated.get(row.id), str(row.source).partition(",")[0].partition(";")[0]
-                if test and _is_number(test) and source.startswith(_PRINTED):
+                if row.verdict != NOT_MADE and test and _is_number(test) and source.startswith(_PRINTED):
                     numbers = (value / test.published for value in (row.ours, row.low, row.high))
                     found.append((short, source, name, row.id, *numbers, row.verdict, row.cause))
     heads = ["paper", "source", "page", "claim", "ratio", "low", "high", "verdict", "cause"]

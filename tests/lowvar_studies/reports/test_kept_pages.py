@@ -21,7 +21,7 @@ from lowvar_studies.jobs import code, local
 from lowvar_studies.jobs import commands as jobs
 from lowvar_studies.jobs.load import FAMILIES
 from lowvar_studies.jobs.study import Study
-from lowvar_studies.reports.claims import judge, load, parse
+from lowvar_studies.reports.claims import NOT_MADE, judge, load, parse
 from lowvar_studies.reports.front import filled, picture, scoreboard, shown
 from lowvar_studies.reports.gathered import Gathered
 from lowvar_studies.reports.keep import keep
@@ -367,6 +367,12 @@ def test_published_numbers_are_in_one_picture(page, tmp_path):
     assert picture("text", {"vvcv_two": page}) == {}
     (name,) = picture(filled("<!-- published -->\n<!-- /published -->", {}), {"vvcv_two": page})
     assert f"]({name})" in filled("<!-- published -->\n<!-- /published -->", {})
+    table = page.verdicts
+    table["verdict"] = [
+        NOT_MADE if name == "c0" else one for name, one in zip(table["id"], table["verdict"], strict=True)
+    ]
+    table.to_csv(page.folder / "claims.csv", index=False)
+    assert list(ratios({"vvcv_two": page})["claim"]) == ["c1"]
     with pytest.raises(UserError, match="published"):
         ratios({"two": page})
 
