@@ -78,7 +78,7 @@ def _values_of(values: Any, key: str):
     for name, value in values.items():
         if name == key and not isinstance(value, dict):
             yield value
-        elif name == f"{key}s" and value:
+        elif name == f"{key}s" and isinstance(value, list | tuple):
             yield from value
         if isinstance(value, dict):
             yield from _values_of(value, key)

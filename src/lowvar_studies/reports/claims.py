@@ -119,6 +119,8 @@ class Test(Strict):
             raise ValueError("at most one upper and one lower bound")
         if (self.published is None or uppers or lowers) and (self.plus_minus, self.published_se) != (None, None):
             raise ValueError("plus_minus and published_se belong to a published value without another bound")
+        if getattr(self, "published_repetitions", None) and self.published_se != "ours":
+            raise ValueError("published_repetitions belongs to published_se: ours")
         if self.detectable is not None and self.published_se is None and len(uppers) + len(lowers) != 1:
             raise ValueError("detectable belongs to published_se, or to a single bound")
         if self.published_se is not None and self.published == 0 and self.detectable is None:
@@ -285,6 +287,9 @@ def judge(claims: Iterable[Claim], tables: Mapping[str, Any], study: Any = None)
                 judged = _not_made(claim, lacking, tables, study)
         except UserError as error:
             raise UserError(f"claim {claim.id!r}: {error}") from error
+        except ValueError as error:
+            said = "test: a column of numbers is compared with a text, or one of texts read as numbers"
+            raise UserError(f"claim {claim.id!r}: {said} ({error})") from error
         cause = claim.cause if judged["verdict"] == "fails" else ""
         rows.append({"id": claim.id, "statement": claim.statement, "source": claim.source, "cause": cause, **judged})
     return pd.DataFrame(rows, columns=[one.name for one in CLAIMS.columns])

@@ -192,6 +192,7 @@ def test_agreement_must_have_been_able_to_fail(verdict):
 
 
 ERROR = {"effect": "coverage", "problem": "p", "task": "f", "method": "m", "sizes": 20}
+VALUE = {"effect": "value", "table": "errors", "column": "mae", "at": {"sizes": 20}}
 SHARE = {"effect": "share", "problem": "p", "method": "m", "event": "target"}
 SOLVED = {"effect": "problems_solved", "problems": ["p", "q"], "method": "m"}
 PARTS = {"effect": "variance_ratio", "problem": "p", "method": "m", "others": ["m"]}
@@ -209,6 +210,7 @@ RATIO = {"effect": "measured_ratio", "problem": "p", "method": "m", "of": "varia
         (ERROR | {"below": 1, "at_most": 1}, "at most one upper and one lower bound"),
         (ERROR | {"below": 1, "published_se": 1}, "belong to a published value"),
         (ERROR | {"published": 1, "published_se": "theirs"}, "published_se"),
+        (VALUE | {"published": 1, "published_se": 0.1, "published_repetitions": 10}, "published_repetitions belongs"),
         (ERROR | {"published": 1, "detectable": 1}, "detectable belongs to published_se, or to a single bound"),
         (RATIO | {"below": 1, "interval": "ranks"}, "did you mean 'rank'"),
         (ERROR | {"published": 1, "sizes": True}, "sizes = True"),

@@ -126,6 +126,7 @@ CELL = {"problem": "levy", "scheme": "rqmc", "baseline": "mean", "block": "mu", 
         (VARIATIONAL, "measured", {"problem": "a", "method": "cv", "step_size": 0.02}, []),
         (VARIATIONAL, "decomposition", {"problem": "a", "method": "naive", "batch_size": 20}, ["quick", "paper"]),
         (VARIATIONAL, "designs", {"problem": "a", "method": "cv", "block": "all"}, ["quick", "paper"]),
+        (VARIATIONAL, "designs", {"problem": "a", "method": "cv", "repetition": 3}, ["quick", "paper"]),  # a number
         (VARIATIONAL, "designs", {"problem": "a", "method": "mlmc", "block": "all"}, []),
         (VARIATIONAL, "schemes", {"problem": "a", "noise": "rqmc", "particles": 8}, ["quick", "paper"]),
         (VARIATIONAL, "schemes", {"problem": "a", "noise": "rqmc", "particles": 64}, []),

@@ -228,12 +228,20 @@ def test_coverage(judge):
             assert words in row["note"]
 
 
+@pytest.mark.parametrize("more", [{"others": ["linear"]}, {"of": "rmse"}])
+def test_errors_at_more_points_are_the_method_s_own_and_absolute(judge, more):
+    with pytest.raises(UserError, match=f"more.*{next(iter(more))}"):
+        judge("error_ratio", evidence(trace(NOISE)), **AT, more=40, **more, below=1)
+
+
 @pytest.mark.parametrize(
     ("effect", "more", "words"),
     [("value", MEAN | {"at": AT | {"sizes": 30}}, "'errors' has no rows of .* sizes 30"),
      ("value", MEAN | {"at": {"task": "f"} | {"siez": 20}}, "unknown column 'siez'"),
      ("value", MEAN | {"at": {"backend": "torch"}}, "2 rows of these values, which differ in .'task'"),
      ("error_ratio", AT | {"others": ["nobody"]}, "'estimates' has no rows of .* method nobody"),
+     ("value", MEAN | {"column": "task"}, "test: .*text"),
+     ("value", MEAN | {"at": AT | {"task": 2.5}}, "test: .*text"),
      ("error_ratio", AT, "at least one method to compare")],
 )  # fmt: skip
 def test_what_the_tables_do_not_have(judge, effect, more, words):

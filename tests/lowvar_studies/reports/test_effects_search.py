@@ -167,6 +167,12 @@ def test_lower_rate(judge, mine, n, ours, verdict):
     np.testing.assert_equal([row["ours"], row["verdict"]], [ours, verdict])
 
 
+@pytest.mark.parametrize("event", ["target", "divergence"])
+def test_a_share_that_compares_nothing_has_no_rivals(judge, event):
+    with pytest.raises(UserError, match="others"):
+        judge("share", hits(m=[1], n=[1]) | ends(m=[1], n=[1]), **AT, event=event, others=["n"], below=0.5)
+
+
 @pytest.mark.parametrize(
     ("event", "method", "words"),
     [("target", "m", "needs the table 'hits'"), ("divergence", "nobody", "'ends' has no rows of .* nobody")],

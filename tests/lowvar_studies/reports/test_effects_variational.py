@@ -86,7 +86,8 @@ def test_variance_ratio_along_the_run_is_worst_at_one_moment(judge):
 # ends and paths of runs -------------------------------------------------------------------------------------------
 
 START = [-90.0, -80.0, -99.0]
-NAIVE = runs("naive", [START, [-50.0, -40.0, -60.0], [-30.0, -20.0, -40.0]])
+RISE = [[-50.0, -40.0, -60.0], [-30.0, -20.0, -40.0]]
+NAIVE = runs("naive", [START, *RISE])
 JOINT = runs("joint", [START, [-46.0, -35.0, -54.0], [-25.0, -15.1, -35.0], [0.0, 0.0, 0.0]])
 LOST = runs("joint", [START, [NAN] * 3, [-INF] * 3])
 
@@ -161,17 +162,20 @@ def test_elbo_fraction(judge, shift, verdict):
     [
         ([[-30.0, -20.0, -39.0], [-1.0, -1.0, -1.0]], {}, "holds", 0.5),
         ([[-30.0, -20.0, -39.0], [-1.0, -1.0, -1.0]], {"below": 0.4}, "fails", 0.5),
-        ([[-80.0, -70.0, -80.0], [-70.0, -60.0, -70.0]], {}, "fails", 1.0),  # nobody gets there: a bound
-        ([[-25.0, -70.0, -39.0], [-25.0, -60.0, -39.0]], {}, "undecided", None),
+        ([[-80.0, -70.0, -80.0], [-70.0, -60.0, -70.0]], {}, "undecided", None),  # nobody gets there, in three pairs
+        ([[-80.0, -70.0, -80.0], [-70.0, -60.0, -70.0]], {"of": 5}, "fails", 1.0),  # in five: bounds of all decide
+        ([[-25.0, -70.0, -39.0], [-25.0, -60.0, -39.0]], {"of": 5}, "undecided", None),
         ([[-80.0, -70.0, -80.0], [-70.0, -60.0, -70.0]], {"level": 0.0}, "undecided", None),
         ([[-40.0] * 3, [-1.0] * 3], {"level": -40.0}, "undecided", np.exp(np.mean(np.log([10 / 15, 1, 0.5])))),
     ],
 )
 def test_effort_ratio(judge, elbos, more, verdict, ours):
-    row = judge("effort_ratio", gathered(NAIVE, runs("joint", [START, *elbos])), **AT, **{"below": 1, **more})
+    of = (more := {"below": 1, **more}).pop("of", 3)
+    naive, joint = ([np.resize(one, of) for one in [START, *rest]] for rest in (RISE, elbos))
+    row = judge("effort_ratio", gathered(runs("naive", naive), runs("joint", joint)), **AT, **more)
     assert row["verdict"] == verdict
     assert ours is None or row["ours"] == pytest.approx(ours, rel=0.02)
-    assert ("joint misses the level in 3 of 3" in row["note"]) == (elbos[0][0] == -80)
+    assert (f"joint misses the level in {of} of {of}" in row["note"]) == (elbos[0][0] == -80)
 
 
 @pytest.mark.parametrize("repetitions", [[0, 1, 2], [0]])
@@ -210,6 +214,24 @@ def test_more_runs_alone_do_not_shorten_the_interval_of_seconds(judge, unit, tol
     tables["times"] = times(naive=[1.0, 2.0], joint=[1.0, 2.2])
     row = judge("effort_ratio", tables, **AT, level=-40, unit=unit, below=1)
     assert (row["verdict"], np.isfinite(row["more"])) == ("undecided", told)
+
+
+def test_seconds_to_a_level_that_runs_miss_have_the_interval_of_the_times_too(judge):
+    rise = [[-9.0] * 8, [-8.0] * 8, [-1.0] * 8]
+    tables = gathered(runs("naive", rise), runs("joint", [*rise[:2], [-0.5] * 7 + [-4.0]]))
+    tables["times"] = times(naive=[1.0, 2.0, 3.0], joint=[1.0, 2.2, 3.0])
+    steps, seconds = (judge("effort_ratio", tables, **AT, level=-2.0, unit=unit, below=1)
+                      for unit in ("iterations", "seconds"))  # fmt: skip
+    pace = judge("effort_ratio", tables, **AT, unit="step", below=1)
+    assert (steps["high"], seconds["high"]) == (INF, INF)
+    assert seconds["low"] == pytest.approx(steps["low"] * pace["ours"] * pace["ours"] / pace["high"])
+
+
+@pytest.mark.parametrize("more", [{"level": -5.0}, {"interval": "rank"}])
+def test_a_step_has_no_level_and_its_rounds_no_ranks(judge, more):
+    tables = gathered(NAIVE, JOINT) | {"times": times(naive=[1.0, 2.0], joint=[1.0, 2.2])}
+    with pytest.raises(UserError, match=next(iter(more))):
+        judge("effort_ratio", tables, **AT, unit="step", below=1, **more)
 
 
 @pytest.mark.parametrize("interval", ["t", "rank"])

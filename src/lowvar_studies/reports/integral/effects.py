@@ -33,6 +33,8 @@ def error_ratio(tables, problem: str, method: str, sizes: Sizes, others: tuple[s
     these is divided by the method's own at ``sizes``; it is undecided if either is at most twice ``truth_error``.
     """
     if more is not None:
+        if others or of != "mae":
+            raise UserError("error_ratio: more compares a method's mean absolute errors: leave out others and of")
         return _size_ratio(tables, problem, method, sizes, more, task, backend)
     truth_error = float(_errors(tables, problem, method, sizes, task, backend)["truth_error"])
     mine = _of_repetitions(tables, problem, method, sizes, task, backend)

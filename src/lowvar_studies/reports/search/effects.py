@@ -47,6 +47,8 @@ def share(tables, problem: str, method: str, event: Literal["target", "divergenc
     start; or that it ends ``lower`` than the same repetition of each rival: a sign test, which leaves out pairs that
     end equally low.
     """
+    if others and event != "lower":
+        raise UserError(f"share: others: event {event} compares nothing: leave them out, or choose event lower")
     if event == "target":
         values, budget = _evaluations(tables, problem, method, target, of, backend)
         return _share(np.isfinite(values), budgets({method: budget}))
