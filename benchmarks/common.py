@@ -26,6 +26,8 @@ from typing import Any
 
 import numpy as np
 
+from lowvar.core.files import write_text
+
 REPOSITORY = Path(__file__).parents[1]
 RECORDS = REPOSITORY / "benchmarks/records"
 PACKAGES = ("lowvar", "jax", "numpyro", "optax", "torch", "pyro-ppl", "numpy", "scipy", "cma", "cmaes", "evosax")
@@ -195,8 +197,7 @@ def record(name: str, cases: list[dict]) -> None:
     kept = json.loads(path.read_text("utf-8")) if path.is_file() else []
     of = {one["case"]: one for one in kept} | {one["case"]: rounded(one) for one in cases}
     lines = (json.dumps(one, ensure_ascii=False) for one in of.values())
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("[\n" + ",\n".join(lines) + "\n]\n", "utf-8")
+    write_text(path, "[\n" + ",\n".join(lines) + "\n]\n")
 
 
 def rounded(value, digits: int = 5):
@@ -264,7 +265,7 @@ def fill(page: Path, name: str, text: str) -> None:
     _, end, after = rest.partition(f"<!-- /{name} -->")
     if not begin or not end:
         raise SystemExit(f"{page} has no comments <!-- {name} --> and <!-- /{name} -->")
-    page.write_text(f"{before}{begin}\n{text}\n\n{end}{after}", "utf-8")
+    write_text(page, f"{before}{begin}\n{text}\n\n{end}{after}")
 
 
 def filled(page: Path, name: str) -> str:
@@ -274,8 +275,5 @@ def filled(page: Path, name: str) -> str:
 
 
 def write(path: Path, result) -> None:
-    """Writes JSON under a temporary name and renames it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial_path = path.with_name(f".{path.name}.{os.getpid()}")
-    partial_path.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
-    partial_path.replace(path)
+    """Writes JSON, the whole file or nothing."""
+    write_text(path, json.dumps(result, indent=1) + "\n")

@@ -24,7 +24,7 @@ import jax.flatten_util
 import jax.numpy as jnp
 import numpy as np
 import numpyro
-from common import REPOSITORY, about, arguments, fill, rounded, sized, table
+from common import REPOSITORY, about, arguments, fill, rounded, sized, table, write_text
 from numpyro.diagnostics import effective_sample_size
 from numpyro.infer import MCMC, NUTS, SVI, Trace_ELBO
 from numpyro.infer.autoguide import AutoNormal
@@ -248,12 +248,9 @@ def measured(run) -> dict:
 
 
 def keep(path, found: dict) -> None:
-    """Writes the rows, a model a line, under a temporary name, and renames it."""
+    """Writes the rows, a model a line: the whole file or nothing."""
     lines = (f"{json.dumps(name)}: {json.dumps(record)}" for name, record in found.items())
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_text("{\n" + ",\n".join(lines) + "\n}\n", "utf-8")
-    partial.replace(path)
+    write_text(path, "{\n" + ",\n".join(lines) + "\n}\n")
 
 
 def errors(found: dict, against: dict) -> tuple[np.ndarray, np.ndarray]:

@@ -90,6 +90,7 @@ def add(commands, lists) -> None:
     sub.add_argument("--fill", metavar="FILE.md", nargs="+", default=[], help="fill in the numbers that it names")
 
     sub = new("remake", _remake, "make a kept page, or one of its claims or figures, again from nothing, and compare")
+    sub.epilog = "Jobs of an earlier remake that are current do not run again; for all, remove the folder --results."
     sub.add_argument("page", metavar="PAGE", help="its name, such as vvcv_step")
     sub.add_argument("--claim", metavar="ID", help="one claim of the page alone")
     sub.add_argument("--figure", metavar="KIND", help="one figure of the page alone")
@@ -272,7 +273,7 @@ def _pages(args):
         wall, cpu = time.monotonic() - start[0], time.process_time() - start[1]
         jobs, minutes = sum(len(page.about["jobs"]) for page in pages), sum(page.minutes for page in pages)
         print(f"no run was made: all is from the kept rows, in {cpu:.1f} CPU seconds, {wall:.1f} s in all")
-        again = f"lowvar remake {pages[0].name if len(pages) == 1 else 'PAGE'}"
+        again = f"lowvar remake {pages[0].name if len(pages) == 1 else 'PAGE'}{pages[0].option}"
         print(f"the {jobs} jobs behind these rows took {minutes:.1f} CPU minutes; to run them again: {again}")
     every = {name: Page.load(args.folder, name) for name in (names(args.folder) if args.fill else ())}
     for path in map(Path, args.fill):

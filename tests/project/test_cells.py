@@ -88,8 +88,9 @@ def test_a_mean_has_the_interval_of_student():
     assert (found.value, found.low, found.high) == pytest.approx((2.0, -0.4841, 4.4841), abs=1e-3)
 
 
-def test_the_table_of_the_page_is_that_of_the_rows():
+def test_the_table_of_the_page_is_that_of_the_rows_and_all_cells_agree():
     found = json.loads(cells.ROWS.read_text())
+    assert {cells.agreement(one, cells.kept(cell)).split(",")[0] for cell, one in found.items()} == {"yes"}
     assert set(found) <= set(draw.DRAWN)
     shown = common.table(cells.HEADS, cells.lines(found))
     assert common.filled(cells.PAGE, "cells") == shown, "fill it: python benchmarks/cells.py --page"

@@ -10,9 +10,10 @@ import io
 import re
 import sys
 import tokenize
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 _PACKAGES = ("lowvar", "lowvar_studies")
 _OF_FAMILIES = {
@@ -42,8 +43,18 @@ def loaded(family: str) -> dict[str, str]:
     """
     other = set().union(*_OF_FAMILIES.values()) - _OF_FAMILIES[family]
     names = [name for name in sorted(sys.modules) if name.partition(".")[0] in _PACKAGES and "." in name]
-    used = [name for name in names if _part(name) not in other and not _WITHOUT_NUMBERS.fullmatch(name)]
-    return {name: digest for name in used if (digest := _hash(name))}
+    return _hashes(name for name in names if _part(name) not in other and not _WITHOUT_NUMBERS.fullmatch(name))
+
+
+def of_data(data: Iterable[Any]) -> dict[str, str]:
+    """The modules that make prepared data, as experiments name these, with hashes: jobs only load the files."""
+    scalings = {one.scaling for one in data}
+    names = [f"lowvar_studies.datasets.{name}" for name in ("bundled", "catalogue", "prepare", "readers", "tennis")]
+    return _hashes([*names, *(["lowvar_studies.datasets.lenet"] if "lenet" in scalings else [])] if scalings else [])
+
+
+def _hashes(names: Iterable[str]) -> dict[str, str]:
+    return {name: digest for name in names if (digest := _hash(name))}
 
 
 def _part(module: str) -> str:

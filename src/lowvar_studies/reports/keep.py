@@ -17,7 +17,7 @@ from lowvar_studies.reports.text import markdown, own_table, page_parts, picture
 def keep(study: Study, folder: str | Path, *, draft: bool = False) -> list[Path]:
     """Writes ``NAME.md``, ``NAME-FIGURE.png`` and the rows behind them, of an experiment whose runs are complete.
 
-    Makes tables, verdicts and figures again from the files of the jobs; refuses stale files.
+    Makes tables and figures again from the files of the jobs; refuses stale files.
 
     Args:
         study: the experiment, its scale and its results.
@@ -27,10 +27,9 @@ def keep(study: Study, folder: str | Path, *, draft: bool = False) -> list[Path]
 
     Raises:
         UserError: a result is missing or stale, the existing page is of another scale, jobs, tables and figures are
-            not all of one commit, or the page would be counted among those of the papers and is not of their scale.
+            not all of one commit, times of its steps are of a checkout with changes, or the page would be counted
+            among those of the papers and is not of their scale.
     """
-    import pandas as pd
-
     name, folder = study.name, Path(folder)
     page = folder / f"{name}.md"
     if study.scale != "paper" and not draft and folder.resolve() == Path(PAGES).resolve():
@@ -44,11 +43,10 @@ def keep(study: Study, folder: str | Path, *, draft: bool = False) -> list[Path]
     runs = [(*job.names.values(), job.read("timing.parquet")) for job in study.jobs("run")]
     commands.tables(study)
     commands.tables(study, seconds=True)
-    claims = pd.read_csv(commands.claims(study))
     drawn = {path.stem: path for path in commands.figures(study) if path.suffix == ".png"}
-    about |= {"code": about["code"] | code.loaded(study.experiment.family)}
+    about |= {"code": code.loaded(study.experiment.family) | about["code"]}
     with all_or_none():
-        rows = write_rows(study, folder, about)
+        rows, claims = write_rows(study, folder, about)
         tables = [path.stem for path in rows if path.suffix == ".parquet" and "." not in path.stem]
         files = {kind: folder / f"{name}-{kind}.png" for kind in pictures(study, tables)}
         for kind, file in files.items():
@@ -76,6 +74,14 @@ def _about(study, draft):
             f"{study.name}: its jobs and this checkout are of {', '.join(commits)}: a page is of one commit without "
             "changes; commit, and make the jobs again, or add --draft"
         )
+    if (edited := _timed_with_edits(study)) and not draft:
+        raise UserError(
+            f"{edited}: its commit says 'with edits': measure it again from a clean checkout, or add --draft"
+        )
+    used, data = {}, [one for name in study.experiment.problems if (one := study.experiment.data(name))]
+    for name, digest in (item for one in records.values() for item in one["code"].items()):
+        if name not in used or code.changed({name: digest}):  # a draft's jobs may differ: what is not of now counts
+            used[name] = digest
     versions = {f"{key} {value}" for one in records.values() for key, value in one["stamp"]["versions"].items()}
     days = sorted({one["date"][:10] for one in records.values()})
     return {
@@ -87,8 +93,17 @@ def _about(study, draft):
         "machines": sorted({f"{one['platform'].split('-')[0]}, {one['device']}" for one in records.values()}),
         "versions": sorted(versions),
         "jobs": {name: one["cpu_seconds"] for name, one in records.items()},
-        "code": {name: digest for one in records.values() for name, digest in one["code"].items()},
+        "code": code.of_data(data) | used,
     }
+
+
+def _timed_with_edits(study):
+    """The first file of times of a study's problems that was measured with changed code, if there is one."""
+    for file in study.times:
+        kept = json.loads(file.read_text(encoding="utf-8"))
+        if kept["problem"] in study.experiment.problems and "edits" in kept.get("commit", ""):
+            return file
+    return None
 
 
 def _record(file):

@@ -13,7 +13,7 @@ import io
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -40,11 +40,11 @@ _SAME = 1e-6  # relative difference of numbers that another processor may give
 _ABOUT = ("experiment", "scale", "spec", "commit", "dates", "versions", "jobs", "code")
 
 
-def write_rows(study: Study, folder: Path, about: Mapping[str, Any]) -> list[Path]:
+def write_rows(study: Study, folder: Path, about: Mapping[str, Any]) -> tuple[list[Path], Any]:
     """Writes the rows behind a study's claims and figures; ``about`` is the content of ``about.json``.
 
     Returns:
-        The files.
+        The files, and the verdicts.
     """
     folder, gathered = folder / ROWS / study.name, Gathered(study, study.family.tables, made=False)
     verdicts = judging.judge(judging.load(study.claims) if study.claims else [], gathered, study)
@@ -60,7 +60,7 @@ def write_rows(study: Study, folder: Path, about: Mapping[str, Any]) -> list[Pat
         artifact.write_table(folder / name, frame, mark | {"place": name})
     write_text(folder / "claims.csv", verdicts.to_csv(index=False))
     write_text(folder / "about.json", json.dumps(about, indent=1, sort_keys=True) + "\n")
-    return [folder / name for name in (*frames, "claims.csv", "about.json")]
+    return [folder / name for name in (*frames, "claims.csv", "about.json")], verdicts
 
 
 class NotKept(UserError):
@@ -86,8 +86,8 @@ class Page(Mapping):
         Raises:
             UserError: there is none, it or the whole folder has no rows, or its record is damaged.
         """
+        known, name = some_names(folder), Path(name).stem if name.endswith(".md") else name  # a path to it, too
         path = Path(folder) / ROWS / name / "about.json"
-        known = some_names(folder)
         if name not in known and (Path(folder) / f"{name}.md").is_file():
             raise UserError(
                 f"page {name!r}: {folder}/{name}.md is kept without its rows; pages with rows: {', '.join(known)}"
@@ -109,6 +109,12 @@ class Page(Mapping):
     def name(self) -> str:
         """Its name, which is the experiment's."""
         return self.folder.name
+
+    @property
+    def option(self) -> str:
+        """The option of commands that names the folder of the pages, after a space; none for the default one."""
+        folder = self.folder.parents[1]
+        return "" if folder == Path(PAGES) else f" --folder {folder}"
 
     @property
     def text(self) -> Path:
@@ -224,12 +230,17 @@ class Page(Mapping):
         for kind in self.study.figures:
             self.rows(kind)
         now, before = (table.set_index("id") for table in (self.judged(), self.verdicts))
-        gone = [f"claim {name!r} is on the page, and no longer stated" for name in before.index.difference(now.index)]
+        gone = self.gone(now.index)
         new = [f"claim {name!r} is stated, and not on the page" for name in now.index.difference(before.index)]
         found = [*gone, *new, *self._apart_from_text()]
         for name in now.index.intersection(before.index):
             found += [f"claim {name!r}: {text}" for text in apart(now.loc[name], before.loc[name])]
         return found
+
+    def gone(self, stated: Collection[str]) -> list[str]:
+        """The kept claims that are none of those stated, a sentence each."""
+        kept = [name for name in self.verdicts["id"] if name not in stated]
+        return [f"claim {name!r} is on the page, and no longer stated" for name in kept]
 
     def _apart_from_text(self) -> list[str]:
         """How the page and its pictures differ from those of the kept rows; wall times are not among these."""
@@ -238,7 +249,10 @@ class Page(Mapping):
             return [f"{page}: it is missing; restore it: git checkout {page}"]
         text = page.read_text(encoding="utf-8")
         parts = self._parts(text, self.verdicts)
-        found = [f"{page}: it lacks this part, or has another: {opening(part)}" for part in parts if part not in text]
+        lines = set(text.splitlines())
+        lacking = [next((line for line in part.splitlines() if line not in lines), part)
+                   for part in parts if part not in text]  # fmt: skip
+        found = [f"{page}: it lacks this, or has another: {opening(one)}" for one in lacking]
         if not found and text != self._whole(text, parts):
             found = [f"{page}: between its parts, or behind its figures, it has a text that is not of its rows"]
         files = [page.with_name(f"{self.name}-{kind}.png") for kind in pictures(self.study, list(self))]

@@ -21,7 +21,7 @@ from lowvar_studies.jobs.study import Job, Study
 from lowvar_studies.reports import claims as judging
 from lowvar_studies.reports.gathered import Gathered
 from lowvar_studies.reports.integral.errors import BASELINE
-from lowvar_studies.reports.pages import Page, apart, same
+from lowvar_studies.reports.pages import BESIDE, Page, apart, same
 from lowvar_studies.yaml_files import read_yaml
 
 
@@ -153,6 +153,8 @@ def remake(page: Page, claim: str | None = None, figure: str | None = None, *, s
         check_known("figure", figure, study.figures, where=page.name)
     if claim is not None and figure is not None:
         raise UserError("--claim and --figure: give one of them")
+    if figure is not None or claim is None:
+        _folder(out)
     claims = [claim] if claim else [] if figure else list(stated)
     figures = [figure] if figure else [] if claim else list(study.figures)
     kept_rows, kept_verdicts = {kind: page.rows(kind) for kind in figures}, page.verdicts.set_index("id")
@@ -173,6 +175,10 @@ def remake(page: Page, claim: str | None = None, figure: str | None = None, *, s
             lines += [f"{name}: {now['statement']}", f"  now: {_said(now)}",
                       *([f"  kept: {_said(before.loc[name])}"] if name in before.index else []),
                       "  " + ("; ".join(differs) or ("the verdict is the same" if other else "the same"))]  # fmt: skip
+        if set(BESIDE) & set(tables.used):
+            lines.append(_TIMED)
+        if gone := [] if claim else page.gone(stated):
+            agree, lines = False, [*lines, *gone]
     for kind in figures:
         drawn, options = study.figures[kind], study.options(kind)
         rows = drawn.rows(tables[drawn.table], **options)
@@ -190,6 +196,14 @@ def remake(page: Page, claim: str | None = None, figure: str | None = None, *, s
                for label, job in part.used.items()}  # fmt: skip
     lines.append(_cost(part.ran, seconds, time.monotonic() - start))
     return Remade(lines, bool(agree), part.ran, seconds)
+
+
+def _folder(out: str | Path) -> None:
+    """Makes the folder of pictures, before jobs run for them."""
+    try:
+        Path(out).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"--out {out}: it must be a folder that can be written ({error.strerror})") from error
 
 
 def _cost(ran: list[str], seconds: Mapping[str, tuple[float, float]], wall: float) -> str:
@@ -242,6 +256,7 @@ def _said(row) -> str:
     return f"{row['verdict']}, {row['ours']:.6g} [{row['low']:.6g}, {row['high']:.6g}]"
 
 
+_TIMED = "times of steps are not made again: python benchmarks/steps.py --times measured those in workflow/times"
 _AT_A_GLANCE, _OF_MANY = 10, 3  # rows of a table of a figure alone, and of each of a page
 
 

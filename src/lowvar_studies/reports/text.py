@@ -50,7 +50,7 @@ def pictures(study: Any, kept: Collection[str]) -> list[str]:
 
 def opening(part: str) -> str:
     """The first words of a text."""
-    return shorten(part, 90, placeholder=" ...")
+    return shorten(part, 300, placeholder=" ...")
 
 
 def minutes(about) -> str:

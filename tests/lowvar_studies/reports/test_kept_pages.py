@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Mapping
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,6 +20,7 @@ from lowvar.errors import UserError
 from lowvar_studies import PAGES
 from lowvar_studies.jobs import code, local
 from lowvar_studies.jobs import commands as jobs
+from lowvar_studies.jobs.common_spec import Data
 from lowvar_studies.jobs.load import FAMILIES
 from lowvar_studies.jobs.study import Study
 from lowvar_studies.reports.claims import NOT_MADE, judge, load, parse
@@ -227,9 +229,10 @@ def test_the_command_ends_with_a_failure_where_it_checked_nothing_or_found_a_dif
     assert main([*check, str(folder)]) == 0
     of_page, in_all, of_jobs = capsys.readouterr().out.splitlines()
     assert "two: 2 verdicts" in of_page
+    assert Page.load(folder, str(page.text)).name == "two"  # a path to it, too
     for line, count in ((of_page, 1), (in_all, 2)):  # seconds: wall, and of CPU too
         assert len(re.findall(r"\d+\.\d (?:CPU seconds|s)\b", line)) == count
-    assert {"3", f"{page.minutes:.1f}", "two"} <= set(of_jobs.split())
+    assert {"3", f"{page.minutes:.1f}", "two", "--folder", str(folder)} <= set(of_jobs.split())
     assert main([*check, str(tmp_path / "nothing")]) == 2
     assert "nothing" in capsys.readouterr().err
     page.verdicts.assign(verdict="undecided").to_csv(page.folder / "claims.csv", index=False)
@@ -515,6 +518,21 @@ def test_one_figure_is_compared_row_by_row_and_each_job_named_as_it_begins(page,
     assert off.lines[2].split()[-2:] == numbers
 
 
+def test_a_folder_of_pictures_that_cannot_be_is_refused_before_anything_runs(page, tmp_path):
+    (tmp_path / "drawn").touch()
+    with pytest.raises(UserError, match=r"--out .*drawn"):
+        remake(page, figure="effort", results=str(tmp_path / "results"), out=tmp_path / "drawn")
+    assert not (tmp_path / "results").exists()
+
+
+def test_a_claim_of_the_page_that_is_no_longer_stated_is_named(page, made, tmp_path):
+    stated = tmp_path / "claims/two.yaml"
+    stated.write_text(yaml.safe_dump(yaml.safe_load(stated.read_text())[:1]))
+    again = remake(page, results=str(tmp_path / "results"), out=tmp_path / "drawn")
+    assert not again.agree
+    assert next(line for line in again.lines if "no longer stated" in line).split("'")[1] == "arrives"
+
+
 @pytest.mark.parametrize("wrong", [{"claim": "closr"}, {"figure": "curve"}, {"claim": "closer", "figure": "curves"}])
 def test_unknown_parts_are_refused_before_anything_runs(page, wrong, tmp_path):
     with pytest.raises(UserError, match=next(iter(wrong))):
@@ -710,6 +728,33 @@ def test_tables_of_a_page_are_made_in_double_precision(linear):
         assert main([*remake, "--results", str(linear / "results")]) == 0
     finally:
         jax.config.update("jax_enable_x64", before)
+
+
+def test_a_page_is_stale_when_code_that_makes_its_data_changes(linear):
+    about = json.loads((linear / "pages/rows/linear/about.json").read_text())
+    made_by = {f"lowvar_studies.datasets.{name}" for name in ("prepare", "readers", "bundled")}
+    assert made_by <= set(about["code"])
+    assert "lowvar_studies.datasets.lenet" not in about["code"]
+    assert set(code.of_data([Data(dataset="fashion_mnist", scaling="lenet")])) > made_by | {
+        "lowvar_studies.datasets.lenet"
+    }
+    assert code.of_data([]) == {}
+
+
+def test_times_of_a_changed_checkout_are_on_no_page_and_are_not_made_again(linear, tmp_path, capsys, monkeypatch):
+    remake_pace = ["remake", "linear", "--claim", "pace", "--folder", str(linear / "pages")]
+    assert main([*remake_pace, "--data", str(linear / "data"), "--results", str(linear / "results")]) == 0
+    assert "workflow/times" in capsys.readouterr().out
+    copy = shutil.copytree(linear, tmp_path / "copy")
+    for path in copy.rglob("provenance.json"):
+        path.write_text(json.dumps({**json.loads(path.read_text()), "commit": "abc1234"}))
+    monkeypatch.setattr(artifact, "commit", lambda: "abc1234")
+    study, path = Study.load(copy / "linear.yaml", "quick", copy / "results", copy / "data"), copy / "times/few.json"
+    for commit, refused in (("abc1234 with edits", True), ("abc1234", False)):
+        path.write_text(json.dumps({**json.loads(path.read_text()), "commit": commit}))
+        with pytest.raises(UserError, match=r"few\.json") if refused else nullcontext():
+            keep(study, tmp_path / "pages")
+        assert (tmp_path / "pages").exists() is not refused
 
 
 def test_rows_have_no_copy_of_times(linear):
