@@ -1,7 +1,6 @@
 """Findings in words: the sentences that open the report and that ``make`` prints, from the verdicts on claims."""
 
 import math
-import re
 from collections.abc import Iterable
 
 import pandas as pd
@@ -9,7 +8,7 @@ import pandas as pd
 from lowvar_studies.jobs.study import Study
 from lowvar_studies.reports.claims import NOT_MADE, Claim, load
 from lowvar_studies.reports.gathered import Gathered
-from lowvar_studies.reports.text import interval, summary
+from lowvar_studies.reports.text import interval, plain, summary
 
 _MOST = 3  # claims of an experiment
 _NOUNS = {"evaluation": "evaluations", "step": "seconds of a step"}
@@ -52,7 +51,7 @@ def sentence(claim: Claim, value: float, low: float, high: float, verdict: str) 
     """A claim, the value of its effect with its interval, a published value, and the verdict."""
     bound = "" if claim.test.at_most is None else "at most "
     bound += "" if claim.test.at_least is None else "at least "
-    published = "" if claim.test.published is None else f"; published: {bound}{claim.test.published:.4g}"
+    published = "" if claim.test.published is None else f"; published: {bound}{plain(claim.test.published)}"
     number = "no value" if math.isnan(value) else _number(claim.test, value, low, high)
     return f"{claim.statement}: {number}{published}; {verdict}"
 
@@ -70,5 +69,4 @@ def _number(test, value, low, high):
             after = " times lower"
     ends = "" if math.isnan(low) else f" {interval(value, low, high)}"
     nearest = " (against the closest of them)" if len(getattr(test, "others", ())) > 1 else ""
-    numbers = re.sub(r"[\d.]+e\+0[3-5]", lambda found: f"{float(found[0]):.0f}", f"{value:.4g}{ends}")
-    return f"{before}{numbers}{after}{nearest}"
+    return f"{before}{plain(value)}{ends}{after}{nearest}"

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 
 from lowvar.errors import UserError, check_known
 from lowvar_studies.reports.pages import Page, small
-from lowvar_studies.reports.text import digits, interval, markdown
+from lowvar_studies.reports.text import digits, interval, markdown, plain
 
 PAPERS = {
     "joint": "Joint control variate (Wang, Geffner, Domke)",
@@ -110,8 +110,8 @@ def shown(value: float, low: float, high: float) -> str:
     ('0.382 [0.19, 0.766]', '1.025 [1.025, 1.026]', '3')
     """
     if low != low:
-        return f"{value:.3g}"
-    return f"{value:.{digits(value, low, high)}g} {interval(value, low, high)}"
+        return plain(value, 3)
+    return f"{plain(value, digits(value, low, high))} {interval(value, low, high)}"
 
 
 def scoreboard(pages: Mapping[str, Page]) -> str:

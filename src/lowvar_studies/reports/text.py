@@ -101,19 +101,31 @@ def would_decide(more: float) -> str:
 def interval(value, low, high):
     """Its ends with as many digits, three or more, as they need to enclose the printed value.
 
-    >>> interval(0.382, 0.19, 0.7664), interval(72.8786, 72.8785, 72.8787)
-    ('[0.19, 0.766]', '[72.88, 72.88]')
+    >>> interval(0.382, 0.19, 0.7664), interval(72.8786, 72.8785, 72.8787), interval(2069.6, 2052, 2087.3)
+    ('[0.19, 0.766]', '[72.88, 72.88]', '[2050, 2090]')
     """
     number = digits(value, low, high)
-    return f"[{low:.{number}g}, {high:.{number}g}]"
+    return f"[{plain(low, number)}, {plain(high, number)}]"
 
 
 def digits(value, low, high):
-    """How many digits the ends of an interval need, three to six, to enclose the value as claims print it."""
-    for number in (3, 4, 5, 6):
-        if float(f"{low:.{number}g}") <= float(f"{value:.4g}") <= float(f"{high:.{number}g}"):
-            break
-    return number
+    """How many digits the ends of an interval need, three to six, to enclose the value as claims print it.
+
+    As many, if possible, that the ends differ.
+    """
+    ends = {number: (float(f"{low:.{number}g}"), float(f"{high:.{number}g}")) for number in (3, 4, 5, 6)}
+    enclose = [number for number, (a, b) in ends.items() if a <= float(f"{value:.4g}") <= b]
+    return next((number for number in enclose if ends[number][0] < ends[number][1]), (enclose or [6])[0])
+
+
+def plain(value: float, number: int = 4) -> str:
+    """A number with so many significant digits, and a power of ten only below 1e-4 and from 1e6 on.
+
+    >>> plain(40400.0, 3), plain(1.23e8), plain(0.382), plain(-2600, 2)
+    ('40400', '1.23e+08', '0.382', '-2600')
+    """
+    text = f"{value:.{number}g}"
+    return f"{float(text):.0f}" if "e+" in text and abs(value) < 1e6 else text
 
 
 def markdown(table) -> str:
