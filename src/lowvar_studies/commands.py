@@ -255,9 +255,8 @@ def _keep(args):
 def _pages(args):
     from pathlib import Path
 
-    from lowvar.core.files import write_bytes
     from lowvar_studies.reports.front import filled, picture
-    from lowvar_studies.reports.pages import Page, listed, names, some_names
+    from lowvar_studies.reports.pages import Page, listed, names, some_names, write_changed
 
     pages = [Page.load(args.folder, name) for name in args.pages or some_names(args.folder)]
     wrong, start = 0, (time.monotonic(), time.process_time())
@@ -282,10 +281,8 @@ def _pages(args):
         text = path.read_text(encoding="utf-8")
         now = filled(text, every, f"--fill {path}")
         beside = {path.with_name(name): content for name, content in picture(now, every).items()}
-        for file, content in {path: now.encode(), **beside}.items():
-            if not file.is_file() or file.read_bytes() != content:
-                write_bytes(file, content)
-                print(file)
+        for file in write_changed({path: now.encode(), **beside}):
+            print(file)
     if not (args.judge or args.draw or args.redraw or args.check or args.fill):
         print(listed(pages))
     if wrong:

@@ -316,10 +316,7 @@ class Page(Mapping):
         now = {self.text: self._whole(text, self._parts(text, self.verdicts)).encode()}
         for kind in pictures(self.study, list(self)):
             now[self.text.with_name(f"{self.name}-{kind}.png")] = small(png(self.figure(kind)))
-        changed = [path for path, content in now.items() if not path.is_file() or path.read_bytes() != content]
-        for path in changed:
-            write_bytes(path, now[path])
-        return changed
+        return write_changed(now)
 
     def _there(self) -> str:
         """The page as it is; refuses one that is missing."""
@@ -335,6 +332,15 @@ class Page(Mapping):
         for kind in self.study.figures:
             written += save(self.figure(kind), Path(out) / f"{self.name}-{kind}", self.rows(kind))
         return written
+
+
+def write_changed(contents: Mapping[Path, bytes]) -> list[Path]:
+    """Writes files whose content is another, all or none; returns these."""
+    changed = [path for path, content in contents.items() if not path.is_file() or path.read_bytes() != content]
+    with all_or_none():
+        for path in changed:
+            write_bytes(path, contents[path])
+    return changed
 
 
 def small(png: bytes) -> bytes:
