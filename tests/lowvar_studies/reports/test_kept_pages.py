@@ -168,6 +168,24 @@ def test_claims_are_judged_as_they_are_stated_now(page, tmp_path):
         page.judge()
 
 
+def test_the_table_of_claims_says_when_each_holds_and_only_published_numbers_as_such(page):
+    both = {"below": None, "published": 0.5, "tolerance": 0.1}
+    claims = [
+        CLAIMS[0],
+        CLAIMS[0] | {"id": "printed", "source": "Table 1", "test": CLAIMS[0]["test"] | both},
+        CLAIMS[0] | {"id": "beside", "source": "ours, beside Table 1", "test": CLAIMS[0]["test"] | both},
+        CLAIMS[0] | {"id": "own", "source": "ours, for comparison", "test": CLAIMS[0]["test"] | both},
+    ]
+    page.study.claims.write_text(yaml.safe_dump(claims))
+    page.judge()
+    lines = claims_table(pd.concat([page.verdicts, page.verdicts.iloc[:1].assign(id="gone")]), page.study).splitlines()
+    head, _, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in lines)
+    cells = [dict(zip(head, row, strict=True)) for row in rows]
+    printed = "final gap ratio = 0.5 ± 10 %"
+    assert [row["holds if"] for row in cells] == ["final gap ratio < 1", printed, printed, printed, ""]
+    assert [row["published"] for row in cells] == ["", "0.5", "0.5", "", ""]
+
+
 def test_a_page_without_claims_has_none_to_judge(page, tmp_path, capsys):
     text, empty = page.text.read_text(), page.verdicts.iloc[:0]
     without = re.sub(r"## Claims\n.*?(?=## )", "", text, flags=re.DOTALL)
@@ -201,7 +219,7 @@ def test_times_of_steps_are_those_beside_the_experiments(tmp_path):
     page = Page(tmp_path / "pages/rows/joint_movielens", about)
     before = page.judged()
     before.to_csv(page.folder / "claims.csv", index=False)
-    page.text.write_text(f"{summary(before)}\n\n{claims_table(before)}\n")
+    page.text.write_text(f"{summary(before)}\n\n{claims_table(before, page.study)}\n")
     assert not any("'faster-movielens'" in said for said in page.check())
     times = tmp_path / "times/movielens.json"
     content = json.loads(times.read_text())
