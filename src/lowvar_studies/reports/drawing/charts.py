@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Callable, Container, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lowvar.core import drawing
-from lowvar.core.drawing import BAND, FAINT, INK, SMALL, Axes, Picture, cells, entry, figure, patch, say
+from lowvar.core.drawing import BAND, FAINT, FONT, INK, SMALL, Axes, Picture, cells, entry, figure, patch, say
 from lowvar_studies.reports.declarations import Frame
 from lowvar_studies.reports.drawing.rows import ascending, by_hue, finite, numbers, part
 from lowvar_studies.reports.drawing.style import Estimator
@@ -27,6 +27,8 @@ else:
 
 Looks = dict[str, Estimator]
 BANDS = 3  # most lines of a panel whose intervals are bands
+_BESIDE = 3  # panels in a row that have a method each
+_OWN, _OTHERS = "#0072B2", "#BBBBBB"  # colours of its line, and of the others' lines
 _APART = 2.0  # points between the bars of two lines
 _TICKS, _MOST = 3, 7  # least and largest number of labelled ticks
 _LINE = 13.0  # height of a line of a remark, points
@@ -39,6 +41,9 @@ def no_finish(ax: Axes, rows: Frame, drawn: Frame, looks: Looks) -> None:
 @dataclass(frozen=True)
 class Lines:
     """A chart with a panel for each value of a column, and a line for each method: the ``draw`` of a ``Figure``.
+
+    One panel with bands of more than ``BANDS`` methods would be a grey area. Then each method has a panel, with the
+    lines of the others in grey, and its last value as a number.
 
     Attributes:
         x: column of the horizontal axis.
@@ -81,15 +86,36 @@ class Lines:
     def __call__(self, rows: Frame) -> Picture:
         """The chart of a figure's rows."""
         looks = self.looks(rows["method"])
+        if self.ends and self.mark == "band" and len(looks) > BANDS and rows[self.panel].nunique() == 1:
+            return self._by_method(rows, looks)
         fig = each(rows, lambda ax, rows: self._draw(ax, rows, looks), *self.labels, by=self.panel, height=self.height,
                    title=self.title)  # fmt: skip
         drawing.legend(fig, keys(looks, interval=self.mark if self.ends else "", style=self.style))
         return fig
 
-    def _draw(self, ax: Axes, rows: Frame, looks: Looks) -> None:
+    def _by_method(self, rows: Frame, looks: Looks) -> Picture:
+        """A panel for each method, on common axes."""
+        fig = figure(0.75 * self.height * math.ceil(len(looks) / _BESIDE))
+        axes = cells(fig, len(looks), _BESIDE, sharex=True, sharey=True)
+        for (method, look), ax in zip(looks.items(), axes, strict=True):
+            ax.set_title(textwrap.fill(look.label, 22))
+            self._draw(ax, rows, {method: replace(look, colour=_OWN, dash="-", width=2.2)}, others=looks)
+            drawn = part(self.visible(rows), method=method).sort_values(self.x)
+            if len(drawn):
+                style = {"ha": "right", "va": "top", "color": _OWN, "fontsize": SMALL}
+                ax.text(0.98, 0.97, f"ends at {drawn[self.y].iloc[-1]:.3g}", transform=ax.transAxes, **style)
+        outer(axes, _BESIDE, "", self.labels[1])
+        fig.supxlabel(self.labels[0], fontsize=FONT)
+        handles = [entry("method of the title", color=_OWN, lw=2.2), entry("the others", color=_OTHERS, lw=1.0)]
+        drawing.legend(fig, [*handles, patch("95 % interval", color=_OWN, alpha=BAND)])
+        return fig
+
+    def _draw(self, ax: Axes, rows: Frame, looks: Looks, others: Looks | None = None) -> None:
         drawn = self.visible(rows)
         if not ready(ax, drawn, self.empty if isinstance(self.empty, str) else self.empty(rows), self.log):
             return
+        for _, line in by_hue(drawn, [name for name in others or () if name not in looks], order=self.x):
+            ax.plot(line[self.x], line[self.y], color=_OTHERS, lw=1.0)
         draw(ax, drawn, looks, self.x, self.y, *self.ends, mark=self.mark, markers=self.markers, style=self.style)
         if self.run and "x" not in self.log:
             run_axis(ax, drawn[self.x].to_numpy())

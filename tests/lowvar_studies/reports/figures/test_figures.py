@@ -354,6 +354,20 @@ def test_boxes_of_sums_over_tasks():
     assert "exact" in texts(draw("integral", "boxes", pd.concat([table, exact]), of="absolute")[0][0])
 
 
+def test_bands_of_many_methods_of_one_problem_have_a_panel_each():
+    table = synthetic.epochs()
+    one = table[table["problem"] == table["problem"].iloc[0]]
+    many = pd.concat([one[one["method"] == "paper_vv"].assign(method=f"paper_vv_{n}") for n in "abcd"])
+    axes, rows = draw("integral", "epochs", many)
+    assert titles(axes) == [look.label for look in style.integrators(many["method"]).values()]
+    for ax, method in zip(axes, "abcd", strict=True):
+        own = line(ax, f"paper_vv_{method}")
+        assert own.get_ydata() == pytest.approx(part(rows, method=f"paper_vv_{method}")["mae"])
+        assert len(ax.lines) == 4
+        assert [other.get_color() == own.get_color() for other in ax.lines].count(True) == 1
+        assert ax.get_ylim() == axes[0].get_ylim()
+
+
 def test_panels_of_names_with_numbers_ascend():
     table = part(synthetic.estimates(problems=("hares_10", "hares_2", "borehole")), sizes="10")
     assert titles(draw("integral", "boxes", table)[0]) == [
