@@ -16,7 +16,8 @@ _COLOUR = "#0072B2"
 _END = 0.1  # the second panel begins at this share of the steps
 _ROOM = 0.08  # of the height, above and below the second panel's values
 _BAR = 0.56  # height of a bar; rows are 1 apart
-_LEVEL = {"subsampling": 0.335, "monte_carlo": 0.405, "interaction": 0.475}  # heights of the whiskers under a bar
+_LEVEL = {"subsampling": 0.33, "monte_carlo": 0.41, "interaction": 0.49}  # heights of the whiskers under a bar
+_MOST = 125.0  # percent that an axis of shares shows, for intervals that reach beyond 100
 _DECADES = 2.5  # below the smallest total, down to which components are drawn to scale
 
 
@@ -93,8 +94,8 @@ def shares(rows: Any, labels: Mapping[str, str]) -> Picture:
     """A row of two panels for each problem: stacked bars of shares, and points of variances.
 
     Bars cannot be stacked on a logarithmic axis, and a linear axis hides estimators with a much smaller variance. So
-    bars show shares, which add up to 100 %, and points show the total and its parts on a logarithmic axis. A whisker
-    below a bar is the interval of a share, at the position of its segment.
+    bars show shares, which add up to 100 %, and points show the total and its parts on a logarithmic axis. A thin line
+    below a bar begins where a segment begins, and ends in a whisker: the interval of the segment's length.
 
     Args:
         rows: the rows of a decomposition with ``block == "all"``, with the column ``problem``.
@@ -123,7 +124,7 @@ def shares(rows: Any, labels: Mapping[str, str]) -> Picture:
     axes[-1, 1].set_xlabel("gradient variance (trace, nats²)")
     keys = [drawing.patch(look.label, color=look.colour, lw=1.0) for look in SOURCES.values()]
     keys.append(drawing.entry("total", color=INK, marker="D", ls=""))
-    keys.append(drawing.entry("95 % interval", color=FAINT, marker="|", ms=6, lw=1.6))
+    keys.append(drawing.entry("95 % interval; left: of a part's length", color=FAINT, marker="|", ms=6, lw=1.6))
     if any(line.get_marker() == "<" for ax in axes[:, 1] for line in ax.lines):
         keys.append(drawing.entry("too small for the axis", color=FAINT, marker="<", ls=""))
     fig.align_xlabels(axes[-1])
@@ -133,8 +134,7 @@ def shares(rows: Any, labels: Mapping[str, str]) -> Picture:
 
 def _composition(ax: Axes, by: Any, methods: list[str]) -> None:
     """Stacked bars; negative estimates have no length, and the others are scaled to 100 %."""
-    ax.set_xlim(0, 100)
-    ax.set_xticks([0, 25, 50, 75, 100])
+    ends = [100.0]
     for y, method in enumerate(methods):
         part = {source: _get(by, method, source, "share") for source in SOURCES}
         length = {source: max(np.nan_to_num(share), 0.0) for source, share in part.items()}
@@ -152,11 +152,14 @@ def _composition(ax: Axes, by: Any, methods: list[str]) -> None:
                 style = {"ha": "center", "va": "center", "fontsize": SMALL}
                 ax.text(start + width / 2, y, words, color=look.ink, **style)
             low, high = (100 * _get(by, method, source, key) / total for key in ("share_low", "share_high"))
-            ends = (100 - high, 100 - low) if source == "interaction" else (start + low, start + high)
-            if np.isfinite(ends).all():
-                style = {"color": look.colour, "lw": 1.6, "marker": "|", "ms": 4}
-                ax.plot(np.clip(ends, 0, 100), [y + _LEVEL[source]] * 2, **style)
+            if np.isfinite([low, high]).all():
+                level, low = y + _LEVEL[source], max(low, 0.0)
+                ax.plot([start, start + low], [level] * 2, color=look.colour, lw=0.7)
+                ax.plot([start + low, start + high], [level] * 2, color=look.colour, lw=1.8, marker="|", ms=5)
+                ends.append(start + high)
             start += width
+    ax.set_xlim(0, min(max(ends), _MOST))
+    ax.set_xticks([0, 25, 50, 75, 100])
 
 
 def _amounts(ax: Axes, by: Any, methods: list[str]) -> None:

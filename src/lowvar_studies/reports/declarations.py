@@ -211,10 +211,11 @@ class Figure:
     def drawn(self, rows: Frame, **options: Any) -> Any:
         """The ``matplotlib.figure.Figure`` of rows that ``rows`` returned, with the same options."""
         from lowvar.core.drawing import with_style
-        from lowvar_studies.reports.drawing.charts import round_ticks
+        from lowvar_studies.reports.drawing.charts import round_ticks, uncover
 
         figure = with_style(self.draw)(rows, **self._keywords_for(self.draw, options))
         round_ticks(figure)
+        with_style(uncover)(figure)
         return figure
 
     def rows(self, table: Frame, **options: Any) -> Frame:

@@ -1,11 +1,17 @@
 """Verdicts and tables as text of pages."""
 
+import math
+import re
 from collections.abc import Collection, Mapping, Sequence
 from textwrap import shorten
 from typing import Any
 
-from lowvar_studies.reports.claims import NOT_MADE, VERDICTS
+from lowvar_studies.reports.claims import NOT_MADE, VERDICTS, load
 
+_NAMES = {"elbo": "ELBO", "mae": "MAE", "rmse": "RMSE", "snr": "SNR", "sd": "standard deviation",
+          "to_iid": "variance / that of iid", "same_side": "share on one side"}  # fmt: skip
+_UNITS = {"iterations": "iteration", "seconds": "time", "step": "step time"}  # of effort
+_OWN = re.compile(r"ours\b(?!, beside)")  # sources of claims whose number nobody published
 _MANY = 100  # times as many repetitions, from which a claim counts as a tie
 
 
@@ -29,7 +35,7 @@ def page_parts(study: Any, about: Mapping[str, Any], claims: Any, own: Sequence[
         f"`lowvar keep {study.path} --scale {study.scale}`.",
         origin(about),
         *filter(None, [study.experiment.remarks.strip()]),
-        *(["## Claims", summary(claims), claims_table(claims)] if len(claims) else []),
+        *(["## Claims", summary(claims), claims_table(claims, study)] if len(claims) else []),
         *own,
         "## Figures",
         *(f"![{kind}]({name}-{kind}.png)" for kind in pictures(study, kept)),
@@ -72,19 +78,93 @@ def summary(claims):
     return "Verdicts: " + ", ".join(f"{counts.get(word, 0)} {word}" for word in words) + "."
 
 
-def claims_table(claims) -> str:
-    """The verdicts as a table of the page; behind one that fails, in brackets, its cause: paper or setting."""
-    table = claims.assign(note=claims["note"].fillna(""))
-    ends = zip(table["ours"], table["low"], table["high"], strict=True)
-    table["interval"] = [interval(*one) if one[1] == one[1] else "" for one in ends]
-    table["published"] = [f"{value:.4g}" if value == value else "" for value in table["published"]]
-    table["ours"] = [f"{value:.4g}" if value == value else "" for value in table["ours"]]
-    causes = table["cause"].astype(object).fillna("")
-    table["verdict"] = [f"{one} ({why})" if why else one for one, why in zip(table["verdict"], causes, strict=True)]
-    remarks = (table["note"], [would_decide(more) for more in table["more"]])
-    table["note"] = ["; ".join(filter(None, both)) for both in zip(*remarks, strict=True)]
-    shown = ["id", "verdict", "statement", "source", "published", "ours", "interval", "note"]
-    return markdown(table[shown].fillna(""))
+def claims_table(claims, study: Any) -> str:
+    """The verdicts as a table of the page; behind one that fails, in brackets, its cause: paper or setting.
+
+    Args:
+        claims: the verdicts.
+        study: with the claims as they are stated now; of one that is no longer stated, the bound is unknown.
+    """
+    import pandas as pd
+
+    tests = {one.id: (one.test, one.source) for one in (load(study.claims) if study.claims else ())}
+    columns = {table.name: table.columns for table in study.family.tables}
+    rows = []
+    for row in claims.fillna({"note": "", "cause": ""}).to_dict("records"):
+        ours = f"{row['ours']:.4g}" if row["ours"] == row["ours"] else ""
+        if row["low"] == row["low"]:
+            ours += f" {interval(row['ours'], row['low'], row['high'])}"
+        verdict, value, bound = row["verdict"], row["published"], ""
+        if row["id"] in tests:
+            test, source = tests[row["id"]]
+            value = test.published if test.published is not None and not _OWN.match(source) else math.nan
+            bound = condition(test, columns)
+        rows.append({
+            "id": row["id"],
+            "verdict": f"{verdict} ({row['cause']})" if row["cause"] else verdict,
+            "statement": row["statement"],
+            "source": row["source"],
+            "published": f"{value:.4g}" if value == value else "",
+            "holds if": bound,
+            "ours": ours,
+            "note": "; ".join(filter(None, [row["note"], would_decide(row["more"])])),
+        })  # fmt: skip
+    said = "\n\nSE: the standard errors of the published value and of ours, combined."
+    return markdown(pd.DataFrame(rows)) + said * any(" SE " in row["holds if"] for row in rows)
+
+
+def condition(test: Any, columns: Mapping[str, Sequence[Any]] = {}) -> str:
+    """When a claim holds: the quantity of its effect, the bounds on it, and its unit.
+
+    Args:
+        test: of the claim.
+        columns: of the family's tables, by the name of the table, for the units of their values.
+
+    >>> from lowvar_studies.reports.claims import parse
+    >>> def of(**test):
+    ...     return condition(parse({"id": "one", "statement": "it is so", "source": "ours", "test": test}).test)
+    >>> of(effect="gap_ratio", problem="sonar", method="joint", others=["naive"], below=1)
+    'gap ratio < 1'
+    >>> of(effect="difference", problem="sonar", method="joint", others=["naive"], above=-1, below=1)
+    'ELBO difference > -1 and < 1 nats'
+    >>> of(effect="value", table="errors", column="mae", at={}, published=0.568, published_se=0.1)
+    'MAE within 2 SE of 0.568'
+    """
+    noun, unit = _quantity(test, columns)
+    signs = {(1, True): "<", (1, False): "≤", (-1, True): ">", (-1, False): "≥"}
+    relative, tolerance = f"{100 * test.tolerance:g} %", ""
+    if test.upper or test.lower:
+        bounds = []
+        for sign, limit, slack, strict in sorted(test.limits(), key=lambda one: one[0]):
+            of = f" ({sign * limit:.4g} {'+' if sign > 0 else '-'} {relative})" if slack else ""
+            bounds.append(f"{signs[sign, strict]} {sign * (limit + slack) + 0.0:.4g}{of}")  # no -0
+        words = " and ".join(bounds)
+    elif test.published_se is not None:
+        words = f"within 2 SE of {test.published:.4g}"
+    else:
+        words = f"= {test.published:.4g}"
+        tolerance = f"± {relative}" if test.plus_minus is None else f"± {test.plus_minus:g}"
+    return " ".join(filter(None, [noun, words, unit, tolerance]))
+
+
+def _quantity(test: Any, columns: Mapping[str, Sequence[Any]]) -> tuple[str, str]:
+    """What an effect measures, and its unit."""
+    given = dict(test)
+    if test.effect == "value":
+        units = {one.name: one.unit for one in columns.get(given["table"], ())}
+        unit = units.get(given["column"], "")
+        return _words(given["column"]), "" if unit == "f's" else unit
+    if test.effect in ("difference", "sensitivity"):
+        of = given.get("of", "elbo")
+        return f"{_words(of)} {test.effect}", "nats" if of == "elbo" else "nats per row"
+    if test.effect == "effort_ratio":
+        return f"{_UNITS[given['unit']]} ratio", ""
+    return _words(f"{given['of']}_ratio" if test.effect in ("measured_ratio", "error_ratio") else test.effect), ""
+
+
+def _words(name: str) -> str:
+    """A name of a column or an effect as words."""
+    return _NAMES.get(name) or " ".join(_NAMES.get(part, part) for part in name.split("_"))
 
 
 def would_decide(more: float) -> str:

@@ -170,6 +170,24 @@ def test_claims_are_judged_as_they_are_stated_now(page, tmp_path):
         page.judge()
 
 
+def test_the_table_of_claims_says_when_each_holds_and_only_published_numbers_as_such(page):
+    both = {"below": None, "published": 0.5, "tolerance": 0.1}
+    claims = [
+        CLAIMS[0],
+        CLAIMS[0] | {"id": "printed", "source": "Table 1", "test": CLAIMS[0]["test"] | both},
+        CLAIMS[0] | {"id": "beside", "source": "ours, beside Table 1", "test": CLAIMS[0]["test"] | both},
+        CLAIMS[0] | {"id": "own", "source": "ours, for comparison", "test": CLAIMS[0]["test"] | both},
+    ]
+    page.study.claims.write_text(yaml.safe_dump(claims))
+    page.judge()
+    lines = claims_table(pd.concat([page.verdicts, page.verdicts.iloc[:1].assign(id="gone")]), page.study).splitlines()
+    head, _, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in lines)
+    cells = [dict(zip(head, row, strict=True)) for row in rows]
+    printed = "final gap ratio = 0.5 ± 10 %"
+    assert [row["holds if"] for row in cells] == ["final gap ratio < 1", printed, printed, printed, ""]
+    assert [row["published"] for row in cells] == ["", "0.5", "0.5", "", ""]
+
+
 def test_a_page_without_claims_has_none_to_judge(page, tmp_path, capsys):
     text, empty = page.text.read_text(), page.verdicts.iloc[:0]
     without = re.sub(r"## Claims\n.*?(?=## )", "", text, flags=re.DOTALL)
@@ -203,7 +221,7 @@ def test_times_of_steps_are_those_beside_the_experiments(tmp_path):
     page = Page(tmp_path / "pages/rows/joint_movielens", about)
     before = page.judged()
     before.to_csv(page.folder / "claims.csv", index=False)
-    page.text.write_text(f"{summary(before)}\n\n{claims_table(before)}\n")
+    page.text.write_text(f"{summary(before)}\n\n{claims_table(before, page.study)}\n")
     assert not any("'faster-movielens'" in said for said in page.check())
     times = tmp_path / "times/movielens.json"
     content = json.loads(times.read_text())
@@ -342,11 +360,12 @@ def test_fill_leaves_a_file_with_a_mistake_as_it_is(page, tmp_path, capsys):
 
 def test_published_numbers_are_in_one_picture(page, tmp_path):
     numbers = [
-        ("Table 1", {"published": 0.5, "below": 0.9}),
+        ("Table 1", {"published": 1e-6}),
         ("Figure 2, left", {"published": 2.0, "tolerance": 0.5}),
         ("Table 1", {"at_most": 0.5}),
         ("ours", {"published": 0.5}),
         ("Table 1", {"at_least": 0.1, "published": 0.1}),
+        ("Table 1", {"below": 0.9, "published": 0.5}),
     ]
     claims = [
         CLAIMS[0] | {"id": f"c{rank}", "source": source, "test": CLAIMS[0]["test"] | {"below": None} | test}
@@ -360,12 +379,17 @@ def test_published_numbers_are_in_one_picture(page, tmp_path):
         ["vv-CV", "Table 1", "c0"],
     ]
     ours = page.verdicts.set_index("id")
-    for row, published in zip(found.itertuples(), (2.0, 0.5), strict=True):
+    for row, published in zip(found.itertuples(), (2.0, 1e-6), strict=True):
         assert (row.ratio, row.low, row.high) == tuple(ours.loc[row.claim, ["ours", "low", "high"]] / published)
         assert row.verdict == ours.loc[row.claim, "verdict"]
     (ax,) = draw(found).axes
-    places = {str(line.get_label()): line.get_xdata()[0] for line in ax.lines}
-    assert [places[name] for name in found["claim"]] == [max(one, 1e-4) for one in found["ratio"]]
+    places, (least, most) = {str(line.get_label()): line.get_xdata() for line in ax.lines}, ax.get_xlim()
+    assert list(places["c1, tolerance"]) == [0.5, 1.5]
+    for row in found.itertuples():  # at its place, or named at the edge
+        (place,) = places[row.claim]
+        assert least < place < most
+        far = not 0.2 <= row.ratio <= 5
+        assert far == (place != row.ratio) == any(row.claim in text.get_text() for text in ax.texts)
     assert [text.get_text() for text in ax.get_yticklabels()] == ["vv-CV, Figure 2", "vv-CV, Table 1"]
     assert picture("text", {"vvcv_two": page}) == {}
     (name,) = picture(filled("<!-- published -->\n<!-- /published -->", {}), {"vvcv_two": page})
@@ -378,6 +402,17 @@ def test_published_numbers_are_in_one_picture(page, tmp_path):
     assert list(ratios({"vvcv_two": page})["claim"]) == ["c1"]
     with pytest.raises(UserError, match="published"):
         ratios({"two": page})
+
+
+def test_standard_errors_of_both_decide_as_they_are_drawn():
+    page = Page.load(PAGES, "vvcv_step")
+    found = ratios({page.name: page})
+    both = found[found["apart_low"].notna() & (found["verdict"] != "undecided")]
+    assert len(both) >= 10
+    assert both["may_low"].isna().all()
+    assert ((both["apart_low"] < both["low"]) & (both["high"] < both["apart_high"])).all()
+    verdicts = ["holds" if low <= 1 <= high else "fails" for low, high in both[["apart_low", "apart_high"]].values]
+    assert verdicts == list(both["verdict"])
 
 
 def test_words_and_layout_are_no_code():

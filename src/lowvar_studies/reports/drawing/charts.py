@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Callable, Container, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lowvar.core import drawing
-from lowvar.core.drawing import BAND, FAINT, INK, SMALL, Axes, Picture, cells, entry, figure, patch, say
+from lowvar.core.drawing import BAND, FAINT, FONT, INK, SMALL, Axes, Picture, cells, entry, figure, patch, say
 from lowvar_studies.reports.declarations import Frame
 from lowvar_studies.reports.drawing.rows import ascending, by_hue, finite, numbers, part
 from lowvar_studies.reports.drawing.style import Estimator
@@ -27,9 +27,13 @@ else:
 
 Looks = dict[str, Estimator]
 BANDS = 3  # most lines of a panel whose intervals are bands
+_BESIDE = 3  # panels in a row that have a method each
+_OWN, _OTHERS = "#0072B2", "#BBBBBB"  # colours of its line, and of the others' lines
 _APART = 2.0  # points between the bars of two lines
+_WIDTH, _SAMPLES, _LEAST = 0.012, 400, 3  # of a line, of a panel; points on a line's path; least points of a line
+_MOSTLY, _SAID = 0.95, 2  # share of a line that must lie on another; most hidden lines that a remark names
 _TICKS, _MOST = 3, 7  # least and largest number of labelled ticks
-_LINE = 13.0  # height of a line of a remark, points
+_LINE, _NOTE = 13.0, "note"  # height of a line of a remark, points, and the mark of remarks
 
 
 def no_finish(ax: Axes, rows: Frame, drawn: Frame, looks: Looks) -> None:
@@ -39,6 +43,9 @@ def no_finish(ax: Axes, rows: Frame, drawn: Frame, looks: Looks) -> None:
 @dataclass(frozen=True)
 class Lines:
     """A chart with a panel for each value of a column, and a line for each method: the ``draw`` of a ``Figure``.
+
+    One panel with bands of more than ``BANDS`` methods would be a grey area. Then each method has a panel, with the
+    lines of the others in grey, and its last value as a number.
 
     Attributes:
         x: column of the horizontal axis.
@@ -81,15 +88,36 @@ class Lines:
     def __call__(self, rows: Frame) -> Picture:
         """The chart of a figure's rows."""
         looks = self.looks(rows["method"])
+        if self.ends and self.mark == "band" and len(looks) > BANDS and rows[self.panel].nunique() == 1:
+            return self._by_method(rows, looks)
         fig = each(rows, lambda ax, rows: self._draw(ax, rows, looks), *self.labels, by=self.panel, height=self.height,
                    title=self.title)  # fmt: skip
         drawing.legend(fig, keys(looks, interval=self.mark if self.ends else "", style=self.style))
         return fig
 
-    def _draw(self, ax: Axes, rows: Frame, looks: Looks) -> None:
+    def _by_method(self, rows: Frame, looks: Looks) -> Picture:
+        """A panel for each method, on common axes."""
+        fig = figure(0.75 * self.height * math.ceil(len(looks) / _BESIDE))
+        axes = cells(fig, len(looks), _BESIDE, sharex=True, sharey=True)
+        for (method, look), ax in zip(looks.items(), axes, strict=True):
+            ax.set_title(textwrap.fill(look.label, 22))
+            self._draw(ax, rows, {method: replace(look, colour=_OWN, dash="-", width=2.2)}, others=looks)
+            drawn = part(self.visible(rows), method=method).sort_values(self.x)
+            if len(drawn):
+                style = {"ha": "right", "va": "top", "color": _OWN, "fontsize": SMALL}
+                ax.text(0.98, 0.97, f"ends at {drawn[self.y].iloc[-1]:.3g}", transform=ax.transAxes, **style)
+        outer(axes, _BESIDE, "", self.labels[1])
+        fig.supxlabel(self.labels[0], fontsize=FONT)
+        handles = [entry("method of the title", color=_OWN, lw=2.2), entry("the others", color=_OTHERS, lw=1.0)]
+        drawing.legend(fig, [*handles, patch("95 % interval", color=_OWN, alpha=BAND)])
+        return fig
+
+    def _draw(self, ax: Axes, rows: Frame, looks: Looks, others: Looks | None = None) -> None:
         drawn = self.visible(rows)
         if not ready(ax, drawn, self.empty if isinstance(self.empty, str) else self.empty(rows), self.log):
             return
+        for _, line in by_hue(drawn, [name for name in others or () if name not in looks], order=self.x):
+            ax.plot(line[self.x], line[self.y], color=_OTHERS, lw=1.0)
         draw(ax, drawn, looks, self.x, self.y, *self.ends, mark=self.mark, markers=self.markers, style=self.style)
         if self.run and "x" not in self.log:
             run_axis(ax, drawn[self.x].to_numpy())
@@ -284,12 +312,18 @@ def ready(ax: Axes, rows: Frame, why: str, log: str = "y") -> bool:
 
 
 def note(ax: Axes, text: str) -> None:
-    """Writes a remark about missing lines between a panel and its title, in lines no wider than the panel."""
+    """Writes a remark about missing lines between a panel and its title, in lines no wider than the panel.
+
+    It comes below those that are there.
+    """
+    for before in [one for one in ax.texts if one.get_gid() == _NOTE]:
+        text = f"{before.get_text()}\n{text}"
+        before.remove()
     place = ax.get_subplotspec()
     beside = place.get_gridspec().ncols if place is not None else 1
     lines = [part for line in text.splitlines() for part in textwrap.wrap(line, {1: 76, 2: 38}.get(beside, 26))]
     ax.set_title(ax.get_title(loc="left"), pad=20 + _LINE * (len(lines) - 1))
-    ax.text(0, 1.02, "\n".join(lines), transform=ax.transAxes, va="bottom", fontsize=SMALL, color=FAINT)
+    ax.text(0, 1.02, "\n".join(lines), transform=ax.transAxes, va="bottom", fontsize=SMALL, color=FAINT, gid=_NOTE)
 
 
 def labels(looks: Looks, methods: Container[str]) -> list[str]:
@@ -374,6 +408,58 @@ def frame(ax: Axes, low: np.ndarray, middle: np.ndarray, high: np.ndarray) -> No
     ends[1] = min(ends[1] * 5, np.nanmax(np.append(finite(high), ends[1])))
     room = (ends[1] / ends[0]) ** 0.05 * 1.02
     ax.set_ylim(ends[0] / room, ends[1] * room)
+
+
+def uncover(fig: Picture) -> None:
+    """Dashes a solid line that lies on an earlier one, which then shows in the gaps, and says so above the panel.
+
+    The names are those of the legend's entries of the same look.
+    """
+    handles: list[Any] = [handle for legend in fig.legends for handle in legend.legend_handles]
+    names, rows = {_look(handle): handle.get_label() for handle in handles}, set()
+    for ax in fig.axes:
+        drawn = [line for line in ax.lines if _look(line) in names and line.get_color() != _OTHERS]
+        paths = [(line, path) for line in drawn if len(path := _path(ax, line))]
+        hidden = {}
+        for rank, (line, path) in enumerate(paths):
+            for under, other in paths[:rank]:
+                if line.get_linestyle() == "-" and _look(under) != _look(line) and _same(path, other):
+                    hidden[line] = under
+        for line in hidden:
+            line.set_linestyle((0, (2.5, 2.5)))
+        said = [f"{names[_look(under)]} under {names[_look(line)]}" for line, under in hidden.items()]
+        if said:
+            note(ax, listed(said) if len(said) <= _SAID else f"{len(said)} lines lie on others")
+            place = ax.get_subplotspec()
+            rows.add(place.rowspan.start if place is not None else 0)
+    fig.set_figheight(fig.get_figheight() + 2 * len(rows) * _LINE / 72)  # panels keep their heights
+
+
+def _look(artist: Any) -> tuple:
+    """What tells lines of a legend apart; none for areas."""
+    return (str(artist.get_color()), str(artist.get_marker())) if hasattr(artist, "get_marker") else ()
+
+
+def _path(ax: Axes, line: Any) -> np.ndarray:
+    """Evenly spaced points of a line of three or more points, as fractions of its panel, within it."""
+    if len(line.get_xdata()) < _LEAST or line.get_transform() != ax.transData:
+        return np.empty((0, 2))
+    points = ax.transAxes.inverted().transform(ax.transData.transform(np.column_stack(line.get_data()).astype(float)))
+    points = points[np.isfinite(points).all(axis=1)]
+    if len(points) < _LEAST:
+        return np.empty((0, 2))
+    lengths = np.append(0.0, np.cumsum(np.hypot(*np.diff(points, axis=0).T)))
+    places = np.linspace(0.0, lengths[-1], _SAMPLES)
+    path = np.column_stack([np.interp(places, lengths, points[:, axis]) for axis in (0, 1)])
+    return path[((path >= 0) & (path <= 1)).all(axis=1)]
+
+
+def _same(one: np.ndarray, other: np.ndarray) -> bool:
+    """Whether two paths are within a line's width of each other."""
+    if np.hypot(*(one[[0, -1]] - other[[0, -1]]).T).max() > _WIDTH:
+        return False
+    apart = np.hypot(*(one[:, None, axis] - other[None, :, axis] for axis in (0, 1)))
+    return bool(max(np.quantile(apart.min(axis=axis), _MOSTLY) for axis in (0, 1)) < _WIDTH)
 
 
 def round_ticks(fig: Picture) -> None:

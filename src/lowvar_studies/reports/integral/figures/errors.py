@@ -143,6 +143,7 @@ EPOCHS = Figure(
           visible=lambda rows: positive(rows.assign(percent=100 * rows["part"]), "mae"), empty="no finite error",
           style=charts.plain, run=False, height=3.0),
     caption="Mean absolute error of stochastic methods along their epochs: means over the repetitions, bands are 95 % "
-    "intervals. A line that still falls at the end was stopped before convergence.",
+    "intervals. More than three methods of one problem have a panel each, with the lines of the others in grey. A line "
+    "that still falls at the end was stopped before convergence.",
     answer="mean absolute error of stochastic methods of integration along their epochs.",
 )  # fmt: skip

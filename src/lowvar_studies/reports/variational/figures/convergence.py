@@ -131,7 +131,7 @@ def elbo_axis(ax: Axes, drawn: Frame) -> float:
     ax.set_yticks(ticks, [f"{tick / 10**power:.10g}" for tick in ticks])
     ax.minorticks_off()
     unit = {0: "nats", 3: "1000 nats", 6: "million nats"}.get(power, f"$10^{{{power}}}$ nats")
-    ax.set_ylabel(f"ELBO ({unit})")
+    ax.set_ylabel(f"ELBO ({unit}),\nlog distance to the best")
     return ceiling - farthest
 
 

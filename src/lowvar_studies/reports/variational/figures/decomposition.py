@@ -43,7 +43,8 @@ SHARES = Figure(
     "shares", tables.DECOMPOSITION, select_shares, draw_shares,
     caption="Variance of each gradient estimator by source: subsampling of the data, Monte Carlo noise, and their "
     "interaction. All are measured at the ends of the runs of the leader (the experiment's "
-    "`decomposition.leader`). Left: shares. Right: total and parts. Whiskers are 95 % intervals.",
+    "`decomposition.leader`). Left: shares. Right: total and parts. Whiskers are 95 % intervals, those "
+    "at the left of the lengths of the parts, from where each begins.",
     answer="variance of the gradient by source and estimator, all at the end of the same run. Left: shares; right: "
     "totals and parts, with 95 % intervals.",
 )  # fmt: skip
