@@ -91,10 +91,12 @@ def claims_table(claims, study: Any) -> str:
     columns = {table.name: table.columns for table in study.family.tables}
     rows = []
     for row in claims.fillna({"note": "", "cause": ""}).to_dict("records"):
-        ours = f"{row['ours']:.4g}" if row["ours"] == row["ours"] else ""
+        ours = plain(row["ours"]) if row["ours"] == row["ours"] else ""
         if row["low"] == row["low"]:
             ours += f" {interval(row['ours'], row['low'], row['high'])}"
         verdict, value, bound = row["verdict"], row["published"], ""
+        left = verdict == "undecided" and "would decide" not in row["note"]  # of a step: in rounds
+        fixed = "more repetitions need not shorten its interval" if left else ""
         if row["id"] in tests:
             test, source = tests[row["id"]]
             value = test.published if test.published is not None and not _OWN.match(source) else math.nan
@@ -104,10 +106,10 @@ def claims_table(claims, study: Any) -> str:
             "verdict": f"{verdict} ({row['cause']})" if row["cause"] else verdict,
             "statement": row["statement"],
             "source": row["source"],
-            "published": f"{value:.4g}" if value == value else "",
+            "published": plain(value) if value == value else "",
             "holds if": bound,
             "ours": ours,
-            "note": "; ".join(filter(None, [row["note"], would_decide(row["more"])])),
+            "note": "; ".join(filter(None, [row["note"], would_decide(row["more"]) or fixed])),
         })  # fmt: skip
     said = "\n\nSE: the standard errors of the published value and of ours, combined."
     return markdown(pd.DataFrame(rows)) + said * any(" SE " in row["holds if"] for row in rows)
@@ -136,13 +138,13 @@ def condition(test: Any, columns: Mapping[str, Sequence[Any]] = {}) -> str:
     if test.upper or test.lower:
         bounds = []
         for sign, limit, slack, strict in sorted(test.limits(), key=lambda one: one[0]):
-            of = f" ({sign * limit:.4g} {'+' if sign > 0 else '-'} {relative})" if slack else ""
-            bounds.append(f"{signs[sign, strict]} {sign * (limit + slack) + 0.0:.4g}{of}")  # no -0
+            of = f" ({plain(sign * limit)} {'+' if sign > 0 else '-'} {relative})" if slack else ""
+            bounds.append(f"{signs[sign, strict]} {plain(sign * (limit + slack) + 0.0)}{of}")  # no -0
         words = " and ".join(bounds)
     elif test.published_se is not None:
-        words = f"within 2 SE of {test.published:.4g}"
+        words = f"within 2 SE of {plain(test.published)}"
     else:
-        words = f"= {test.published:.4g}"
+        words = f"= {plain(test.published)}"
         tolerance = f"± {relative}" if test.plus_minus is None else f"± {test.plus_minus:g}"
     return " ".join(filter(None, [noun, words, unit, tolerance]))
 
