@@ -212,8 +212,11 @@ class Figure:
         """The ``matplotlib.figure.Figure`` of rows that ``rows`` returned, with the same options."""
         from lowvar.core.drawing import with_style
         from lowvar_studies.reports.drawing.charts import round_ticks, uncover
+        from lowvar_studies.reports.drawing.style import problem_title
 
         figure = with_style(self.draw)(rows, **self._keywords_for(self.draw, options))
+        for text in figure.findobj(lambda one: hasattr(one, "set_text")):
+            text.set_text(problem_title(text.get_text()))
         round_ticks(figure)
         with_style(uncover)(figure)
         return figure

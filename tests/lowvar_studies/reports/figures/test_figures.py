@@ -349,6 +349,7 @@ def test_boxes_of_sums_over_tasks():
     here = part(table, problem="five", method="paper_vv")
     sums = here["error"].abs().groupby(here["repetition"]).sum()
     assert line(axes[1], "paper_vv: mean").get_xdata()[0] == pytest.approx(sums.mean())
+    assert axes[0].get_xlim() == axes[1].get_xlim()  # sums compare by eye
     _, squares = draw("integral", "boxes", table.assign(derived=table["task"] == "s1"), of="squared")
     here = part(table, problem="two", method="paper_vv", task="s0")
     np.testing.assert_allclose(part(squares, problem="two", method="paper_vv")["drawn"], here["error"] ** 2)

@@ -90,7 +90,7 @@ def _errors(rows: Frame, looks: dict, of: str) -> Picture:
         problem = rows[rows["problem"] == name]
         task = problem["task"].iloc[0] if of == "error" else ""
         ax.set_title(title(name, task, size if several[name] > 1 else ""))
-        (_linear if signed else _logarithmic)(ax, problem)
+        (_linear if signed else _logarithmic)(ax, problem if of == "error" else rows)  # sums are of one unit
         _rows(ax, problem[problem["sizes"] == size], own, signed)
         ax.set_yticks(range(len(own)), charts.short(own, 30) if labelled else [""] * len(own))
     drawing.legend(fig, _keys("mean error: the bias" if of == "error" else "mean"))
@@ -129,7 +129,7 @@ def _logarithmic(ax: Axes, rows: Frame) -> None:
     positive = size[size > 0]
     if not len(positive):
         return
-    whiskers = positive.groupby([rows["method"], rows["sizes"]]).quantile(0.05)
+    whiskers = positive.groupby([rows[name] for name in ("problem", "method", "sizes")]).quantile(0.05)
     low, high = math.log10(whiskers.min()), math.log10(positive.max())
     room = 0.04 * max(high - low, 0.4)
     low, high = low - room, high + room
