@@ -414,11 +414,11 @@ class Fit:
         """A warning where moments by linear response, or those of the guide in a summary, are wrong.
 
         Not where a note of the fit has the same: that k-hat is too large, or the guide's standard deviations too small.
-        Such a note does not cover those that are too large.
+        Such a note covers neither those that are too large nor those by linear response.
         """
         beside = found.weighted
         of_khat, of_sd = (any(words in note for note in self.notes) for words in ("k-hat", "standard deviation"))
-        why = doubt(names, beside) if beside is not None and (beside.good or not of_khat) else ""
+        why = doubt(names, beside, known=of_khat) if beside is not None else ""
         if why:
             warnings.warn(_doubtful(self.problem, why), UserWarning, stacklevel=3)
         elif table is not None and beside is not None and beside.good:
@@ -453,7 +453,8 @@ class Fit:
 
         Warns:
             UserWarning: by importance weights, a mean or a standard deviation of an entry is another one, or k-hat is
-                above its limit, of which no note of the fit speaks. Not without k-hat, or with more than 1024
+                above its limit, of which no note of the fit speaks; a standard deviation, too, where k-hat is above
+                its limit, if more than half of the draws are effective. Not without k-hat, or with more than 1024
                 parameters.
 
         References:
