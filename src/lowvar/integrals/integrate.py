@@ -204,6 +204,7 @@ def integrate(
     else:
         refuse_models(scores, values)
     labelled = labels(samples, scores, values)
+    on_axis = all(np.ndim(one) == 3 for one in (samples if isinstance(samples, (list, tuple)) else [samples]))
     exact = bool(derived if exact_scores is None else exact_scores)
     data, doubts = checked_samples(samples, scores, values, chain=bool(chain), exact=exact)
     notes += doubts
@@ -222,6 +223,8 @@ def integrate(
         method = label(method)
     notes += result.untried
     raised = {name: sentence for name, sentence in FLAGS.items() if bool(result.flags.get(name, _FALSE)[0])}
+    if on_axis:  # which says where a chain ends: chains that have not mixed have a note of their own
+        raised.pop("chains_mixed", None)
     if raised.pop("scores_doubted", None):
         notes = _with_consequence(notes)
     methods = result.info["choice"][0] if method == "auto" else np.repeat(method, data.tasks)
