@@ -50,8 +50,12 @@ _COUNT = "budget= limits the evaluations of f, and a callback that returns True 
 _TIME = "a callback that returns True ends the search, for example when the time is up"
 _INSTEAD = {  # of the options of SciPy and pycma
     **dict.fromkeys(("tol", "xtol", "ftol", "xatol", "fatol", "gtol", "tolx", "tolfun"), _TOLERANCE),
-    **dict.fromkeys(("maxiter", "maxfev", "maxfun", "maxfevals"), _COUNT),
+    **dict.fromkeys(("maxiter", "max_iter", "maxfev", "maxfun", "maxfevals", "max_evals", "n_trials"), _COUNT),
     **dict.fromkeys(("timeout", "maxtime", "max_time"), _TIME),
+    **dict.fromkeys(("popsize", "population_size", "pop_size"), "population= is the number of points of a generation"),
+    **dict.fromkeys(("ftarget", "f_min"), "target= is the value to stop at"),
+    **dict.fromkeys(("disp", "verbose", "verb_disp"), "progress= shows a bar"),
+    "options": "give the options of the method one by one, name=value",
     "args": "f is called with a point alone: bind its other arguments, lambda x: f(x, *args)",
 }
 

@@ -151,6 +151,6 @@ def test_chains_on_an_axis_are_not_said_to_lie_between_each_other():
     with pytest.warns(UserWarning, match="have not mixed"):
         by_axis = lowvar.integrate(*given, given[0][..., 0], chain=True, exact_scores=True)
     assert not any("between each other" in note for note in by_axis.notes)
-    with pytest.warns(UserWarning):
+    with pytest.warns(UserWarning, match="between each other"):
         rows = lowvar.integrate(x, scores, x, chain=True, exact_scores=True)
     assert any("between each other" in note for note in rows.notes)

@@ -110,6 +110,15 @@ def test_a_failure_at_the_last_mean_loses_nothing():
         ({"method": "fast_ingo", "noise": ["iid"]}, "noise"),
         ({"method": "fast_ingo", "beta": "small"}, "beta"),
         ({"population": "8"}, "population"),
+        *(
+            ({theirs: 8}, f"'{theirs}': {ours}=")
+            for theirs, ours in (
+                ("popsize", "population"),
+                ("ftarget", "target"),
+                ("maxfevals", "budget"),
+                ("disp", "progress"),
+            )
+        ),
         ({"method": "pycma", "diagonal": "maybe"}, "diagonal"),
         ({"method": "es", "domain": "binary", "sigma0": None}, "ingo_binary"),
         ({"method": "ingo_first_order"}, "gradients"),
