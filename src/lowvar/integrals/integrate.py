@@ -123,8 +123,9 @@ def integrate(
 
     Args:
         samples: points ``(m, d)``, or ``(m,)`` in one dimension, unconstrained coordinates: NumPy, JAX or PyTorch. For
-            several integrals over different points or densities, a list of such arrays, one for each. Or draws by site:
-            NumPyro's ``MCMC``, ArviZ's ``DataTree`` or ``InferenceData`` (its posterior, without warm-up), or a dict.
+            several integrals over different points or densities, a list of such arrays, one for each, of one dimension
+            ``d``. Or draws by site: NumPyro's ``MCMC``, ArviZ's ``DataTree`` or ``InferenceData`` (its posterior,
+            without warm-up), or a dict.
         scores: gradients of the log density at the samples, in the same shapes. The density need not be normalised, and
             must be that of the samples' own coordinates (with the Jacobian of any transformation). For draws by site,
             the model: a ``pymc.Model``, BridgeStan's ``StanModel``, or a NumPyro model with its data
