@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import sys
+import warnings
 from collections.abc import Callable, Collection, Iterator
 from types import FrameType
 
@@ -53,7 +54,7 @@ def exit_code(
         elif sys.stdout.errors == "surrogateescape":  # no locale, or an unknown one: as in Python's UTF-8 mode
             sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")
     try:
-        with _signals():
+        with _signals(), _short_warnings(names):
             do()
             sys.stdout.flush()
     except UserError as error:
@@ -81,6 +82,23 @@ def exit_code(
 def _to_nowhere() -> None:
     """Discards the rest of stdout, so that Python does not fail on it again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+@contextlib.contextmanager
+def _short_warnings(names: Callable[[], Collection[str]]) -> Iterator[None]:
+    """Warnings for the user are a line, without the place in our source that Python prints; see ``exit_code``."""
+    before = warnings.formatwarning
+
+    def short(message, category, *place):
+        if not issubclass(category, UserWarning):
+            return before(message, category, *place)
+        return f"lowvar: warning: {as_options(str(message), names())}\n"
+
+    warnings.formatwarning = short
+    try:
+        yield
+    finally:
+        warnings.formatwarning = before
 
 
 @contextlib.contextmanager

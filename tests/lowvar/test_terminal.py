@@ -132,3 +132,21 @@ assert [main(words) for words in calls] == [0, 0, 2]
     assert done.returncode == 0, done.stderr.decode()
     assert done.stderr.count(b"\n") == 1
     assert (tmp_path / "dä/ü.npz").is_file()
+
+
+def test_a_warning_is_a_line_without_source():
+    """In the words of the command's options; other categories keep their place, which says whose they are."""
+    code = """
+import warnings
+from lowvar.terminal import exit_code
+def do():
+    warnings.warn("samples repeat: set chain=True")
+    warnings.warn("overflow", RuntimeWarning)
+before = warnings.formatwarning
+assert exit_code(do, names=lambda: ["chain"]) == 0
+assert warnings.formatwarning is before
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    first, second, *_ = done.stderr.splitlines()
+    assert first == "lowvar: warning: samples repeat: set --chain"
+    assert second.endswith("RuntimeWarning: overflow")

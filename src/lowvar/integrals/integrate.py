@@ -123,8 +123,9 @@ def integrate(
 
     Args:
         samples: points ``(m, d)``, or ``(m,)`` in one dimension, unconstrained coordinates: NumPy, JAX or PyTorch. For
-            several integrals over different points or densities, a list of such arrays, one for each. Or draws by site:
-            NumPyro's ``MCMC``, ArviZ's ``DataTree`` or ``InferenceData`` (its posterior, without warm-up), or a dict.
+            several integrals over different points or densities, a list of such arrays, one for each, of one dimension
+            ``d``. Or draws by site: NumPyro's ``MCMC``, ArviZ's ``DataTree`` or ``InferenceData`` (its posterior,
+            without warm-up), or a dict.
         scores: gradients of the log density at the samples, in the same shapes. The density need not be normalised, and
             must be that of the samples' own coordinates (with the Jacobian of any transformation). For draws by site,
             the model: a ``pymc.Model``, BridgeStan's ``StanModel``, or a NumPyro model with its data
@@ -204,6 +205,7 @@ def integrate(
     else:
         refuse_models(scores, values)
     labelled = labels(samples, scores, values)
+    on_axis = all(np.ndim(one) == 3 for one in (samples if isinstance(samples, (list, tuple)) else [samples]))
     exact = bool(derived if exact_scores is None else exact_scores)
     data, doubts = checked_samples(samples, scores, values, chain=bool(chain), exact=exact)
     notes += doubts
@@ -222,6 +224,8 @@ def integrate(
         method = label(method)
     notes += result.untried
     raised = {name: sentence for name, sentence in FLAGS.items() if bool(result.flags.get(name, _FALSE)[0])}
+    if on_axis:  # which says where a chain ends: chains that have not mixed have a note of their own
+        raised.pop("chains_mixed", None)
     if raised.pop("scores_doubted", None):
         notes = _with_consequence(notes)
     methods = result.info["choice"][0] if method == "auto" else np.repeat(method, data.tasks)

@@ -156,7 +156,9 @@ class Look:
         down to ten times the search's present standard deviation, in turn on both sides and along another line.
         """
         x, searcher, sigma0 = self._at, self._searcher, self._sigma0
-        ways = searcher.directions()[:2]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ways = searcher.directions()[:2]
+        ways = np.where(np.isfinite(ways), ways, 1.0)  # the squares of tiny steps are 0
         ways = np.concatenate([ways, -ways])
         distances = sigma0 * 10.0 ** -np.arange(_DECADES)
         distances = distances[(distances >= 10 * searcher.sigma) | (distances == sigma0)]

@@ -50,8 +50,12 @@ _COUNT = "budget= limits the evaluations of f, and a callback that returns True 
 _TIME = "a callback that returns True ends the search, for example when the time is up"
 _INSTEAD = {  # of the options of SciPy and pycma
     **dict.fromkeys(("tol", "xtol", "ftol", "xatol", "fatol", "gtol", "tolx", "tolfun"), _TOLERANCE),
-    **dict.fromkeys(("maxiter", "maxfev", "maxfun", "maxfevals"), _COUNT),
+    **dict.fromkeys(("maxiter", "max_iter", "maxfev", "maxfun", "maxfevals", "max_evals", "n_trials"), _COUNT),
     **dict.fromkeys(("timeout", "maxtime", "max_time"), _TIME),
+    **dict.fromkeys(("popsize", "population_size", "pop_size"), "population= is the number of points of a generation"),
+    **dict.fromkeys(("ftarget", "f_min"), "target= is the value to stop at"),
+    **dict.fromkeys(("disp", "verbose", "verb_disp"), "progress= shows a bar"),
+    "options": "give the options of the method one by one, name=value",
     "args": "f is called with a point alone: bind its other arguments, lambda x: f(x, *args)",
 }
 
@@ -214,11 +218,12 @@ def minimize(
 
     When a search stops moving, it looks at points around the best one: at distances down from ``sigma0``, and down the
     slope of ``f`` as opposite points at three distances show it (``6 dim`` and some 30 evaluations). From a better
-    point, another search starts. Without one, the search has ``converged``, possibly to a local minimum. From a kink,
-    where ``f`` is not smooth, another search starts with ``sigma0 / 100`` and has to come back to the value; from a
-    plateau whose edge is a large step, two with ``sigma0`` have to. If two end higher, the search has ``stalled``.
-    ``mean`` and ``sigma`` are those of the best search. A discrete search without noise also ends when
-    every point has been evaluated.
+    point, another search starts. Without one, the search has ``converged``, possibly to a local minimum. There are two
+    exceptions: a best point at a kink, where ``f`` is not smooth, and one on a plateau whose edge is a large step. Then
+    further searches start there, with ``sigma0 / 100`` at a kink and with ``sigma0`` on a plateau. The search has
+    ``converged`` once they come back to the best value, one of them at a kink and two on a plateau. It has ``stalled``
+    if two of them end higher before. ``mean`` and ``sigma`` are those of the best search. A discrete search without
+    noise also ends when every point has been evaluated.
 
     A few points are evaluated twice, two of the first generation and one after generations 2, 4, 8 and so on. If
     their values differ, ``f`` is noisy. ``"auto"`` then evaluates half of the points of some generations again, each

@@ -66,7 +66,7 @@ class Decomposition:
     >>> found.table.query("block == 'all'")["source"].tolist()
     ['subsampling', 'monte_carlo', 'interaction', 'total']
     >>> print(found)
-    gradient variance of model at its fit (50 rows, 1 parameters, batch 5); 95 % intervals
+    gradient variance of model at its fit (50 rows, 1 parameter, batch 5); 95 % intervals
     <BLANKLINE>
     estimator  variance  subsampling  Monte Carlo  interaction  time per step  variance x time
     naive      ...
@@ -267,9 +267,9 @@ def decompose(
     table = analysis.table(drawn, settings.batch_size, problem.N)
     scheme = "" if settings.noise == "iid" else f", {settings.noise} noise of {settings.particles} particles"
     kind = "" if problem.guide.factorised else f", {problem.guide.name} guide"
-    size = f"{problem.N} rows, " if problem.plate else ""
+    size = f"{problem.N} row{'s' * (problem.N > 1)}, " if problem.plate else ""
     batch = f"batch {settings.batch_size}" if problem.plate else "all rows in every step"
-    number, shared = f"{problem.dim} parameters", target.blocks["mu"]
+    number, shared = f"{problem.dim} parameter{'s' * (problem.dim > 1)}", target.blocks["mu"]
     if shared < problem.dim:
         encoder = ", and an encoder's" if problem.guide.amortised else ""
         number = f"{shared} of {number}, which rows share{encoder}"

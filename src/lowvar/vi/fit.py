@@ -414,11 +414,11 @@ class Fit:
         """A warning where moments by linear response, or those of the guide in a summary, are wrong.
 
         Not where a note of the fit has the same: that k-hat is too large, or the guide's standard deviations too small.
-        Such a note does not cover those that are too large.
+        Such a note covers neither those that are too large nor those by linear response.
         """
         beside = found.weighted
         of_khat, of_sd = (any(words in note for note in self.notes) for words in ("k-hat", "standard deviation"))
-        why = doubt(names, beside) if beside is not None and (beside.good or not of_khat) else ""
+        why = doubt(names, beside, known=of_khat) if beside is not None else ""
         if why:
             warnings.warn(_doubtful(self.problem, why), UserWarning, stacklevel=3)
         elif table is not None and beside is not None and beside.good:
@@ -453,7 +453,8 @@ class Fit:
 
         Warns:
             UserWarning: by importance weights, a mean or a standard deviation of an entry is another one, or k-hat is
-                above its limit, of which no note of the fit speaks. Not without k-hat, or with more than 1024
+                above its limit, of which no note of the fit speaks; a standard deviation, too, where k-hat is above
+                its limit, if more than half of the draws are effective. Not without k-hat, or with more than 1024
                 parameters.
 
         References:
@@ -709,7 +710,8 @@ def _fixed(problem, num_steps, seed, elbo_samples, khat_samples, progress, callb
     def measure(iteration, params):
         reached.update({block: np.asarray(one, problem.dtype) for block, one in params.items()})
         final = dict(reached)
-        elbo, error = map(float, value({block: problem.backend.asarray(one) for block, one in final.items()}))
+        with np.errstate(invalid="ignore"):  # of log densities that are not finite, which the result tells
+            elbo, error = map(float, value({block: problem.backend.asarray(one) for block, one in final.items()}))
         rows.append((iteration, elbo, error))
         return call_back(callback, Evaluation(iteration, elbo, error, lambda: problem.named(final)))
 
@@ -728,9 +730,12 @@ def _fixed(problem, num_steps, seed, elbo_samples, khat_samples, progress, callb
     import pandas as pd
 
     trace = pd.DataFrame(rows, columns=["iteration", "elbo", "elbo_se"])
-    lacks = "" if found.ended != "budget" else (
-        f"the fit has not converged in {found.iterations} iterations: increase num_steps, with optimizer='lbfgs'"
-    )  # fmt: skip
+    lacks = {
+        "budget": f"the fit has not converged in {num_steps} iterations: increase num_steps, with optimizer='lbfgs'",
+        "stuck": f"the fit has not converged: L-BFGS finds no better point after {found.iterations} of {num_steps} "
+        "iterations, and more would not help. The log density may have an edge there (a support that depends on a "
+        "parameter), no maximum (an improper posterior), or scales too far apart (rescale the data)",
+    }.get(found.ended, "")
     fitted = _with_notes(
         fit_of(problem, reached, trace), settings, seed, trace, khat_samples, (*first, *problem.notes(None)),
         found.ended, f"{found.iterations} iterations", (lacks, slopes),
@@ -870,7 +875,7 @@ def fit_of(problem, guide_params, trace, own: Iterable[str] = ()) -> Fit:
     """
     if not all(np.isfinite(value).all() for value in guide_params.values()):
         smaller = "give the optimizer a smaller step size" if "transformation" in own else "use a smaller step_size"
-        raise UserError(f"{problem.name}: the fit diverged; {smaller}")
+        raise UserError(f"{problem.name}: the fit diverged; rescale data and latent variables to about 1, or {smaller}")
     return Fit(problem.named(guide_params), trace, problem, guide_params)
 
 

@@ -21,7 +21,7 @@ from lowvar.vi.estimators import GRADIENT
 from lowvar.vi.estimators.base import schedule_of
 from lowvar.vi.guides.forms import from_autoguide
 from lowvar.vi.numpyro.model import from_numpyro
-from lowvar.vi.run.settings import Method, Settings
+from lowvar.vi.run.settings import LBFGS, Method, Settings
 
 
 def problem_of(model, data, *, streams: bool = False, **start):
@@ -247,7 +247,7 @@ def own_objects(optimizer, step_size: Any) -> dict[str, Any]:
         )
     if not (callable(getattr(optimizer, "init", None)) and callable(getattr(optimizer, "update", None))):
         raise UserError(
-            "optimizer: give 'adam' or 'sgd', and step_size, or a transformation such as optax.adamw(1e-3), "
+            "optimizer: give 'adam' or 'sgd', and step_size, in fit also 'lbfgs', or a transformation of optax, "
             f"not {_what(optimizer)}"
         )
     if step_size is not None:
@@ -385,8 +385,9 @@ def settings_of(
     if elbo_samples is None:
         most = ELBO_BUDGET // (2 * problem.elbo_cost)  # twice as many make two groups, without a remainder to compile
         elbo_samples = int(np.clip(2 * most, LEAST_SAMPLES, ELBO_SAMPLES))
-    if "transformation" not in own:
-        check_known("optimizer", optimizer, OPTIMIZERS.own, where=where)
+    if "transformation" not in own and optimizer not in OPTIMIZERS.own:
+        known = {*OPTIMIZERS.own, LBFGS} if where == "fit" else OPTIMIZERS.own
+        raise unknown_name("optimizer", optimizer, known, where=where)
     plan = None if schedule is None else schedule_of(schedule, f"{where}: schedule")
     if plan is not None and plan.kind == "cosine" and plan.r < num_steps:
         raise UserError(

@@ -65,6 +65,7 @@ def _left(optimum: Optimum, where: slice) -> np.ndarray:
     return np.stack([np.maximum(np.abs(off[where]), error[where]) for off, error in pairs])
 
 
+@np.errstate(invalid="ignore", over="ignore")  # of draws that are not finite, as of improper posteriors
 def _moments_and_intervals(values: np.ndarray, prob: float, kind: str) -> np.ndarray:
     """The columns for draws ``(S, entries)``: ``(entries, 6)``."""
     S = len(values)
@@ -76,6 +77,6 @@ def _moments_and_intervals(values: np.ndarray, prob: float, kind: str) -> np.nda
 
         low, high = hpdi(values, prob)  # the shortest interval, of one mode, as ArviZ's
     squares = (values - mean) ** 2
-    with np.errstate(invalid="ignore", divide="ignore"):  # delta method: Var of the sample variance, over 4 sd^2
-        of_sd = np.where(sd > 0, squares.std(axis=0, ddof=1) / np.sqrt(S) / (2 * sd), 0.0)
+    with np.errstate(divide="ignore"):  # delta method: Var of the sample variance, over 4 sd^2
+        of_sd = np.where(sd == 0, 0.0, squares.std(axis=0, ddof=1) / np.sqrt(S) / (2 * sd))
     return np.stack([mean, sd, low, high, sd / np.sqrt(S), of_sd], axis=1)

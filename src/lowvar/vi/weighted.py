@@ -10,13 +10,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lowvar.vi.judgement import khat, khat_limit, reliable, smoothed_weights
+from lowvar.vi.judgement import effective_share, khat, khat_limit, reliable, smoothed_weights
 
 GROUPS = 64  # of draws, for standard errors
 # a note reports means that are farther off, in standard deviations, and standard deviations that are off by a larger
 # factor, of which the weights are sure: with this chance of a false one, of all entries;
 _OFF, _TIMES, _CHANCE = 0.25, 1.1, 0.01
 _UNSURE, _ERRORS = 1.15, 2  # or standard deviations that may be off by a larger factor within so many standard errors
+# weights with a k-hat above its limit still tell a standard deviation that is surely off, if more draws are effective:
+# their tail may hardly matter to an entry, as the left tail of the logit of a rare event's probability
+_HALF = 0.5
 
 
 class Weighted(NamedTuple):
@@ -26,6 +29,7 @@ class Weighted(NamedTuple):
         khat: of the weights.
         good: whether they are reliable.
         draws: their number.
+        effective: the share of them that is effective.
         sd: standard deviations, ``(K,)``.
         sd_se: relative standard error of ``sd``.
         ratio: ``sd`` over the standard deviation of the draws.
@@ -37,6 +41,7 @@ class Weighted(NamedTuple):
     khat: float
     good: bool
     draws: int
+    effective: float
     sd: np.ndarray
     sd_se: np.ndarray
     ratio: np.ndarray
@@ -82,30 +87,35 @@ def weighted(weights: np.ndarray, parts: Iterable[np.ndarray]) -> Weighted:
     of_off = (first - mean * total - plain + there / groups) / np.sqrt(own)
     errors = [np.sqrt((one**2).sum(0) * groups / (groups - 1)) for one in (of_sd, of_sd - of_own, of_off)]
     ratio, off = np.sqrt(var / own), (mean - there) / np.sqrt(own)
-    return Weighted(
-        k, k < np.inf and reliable(k, flat), len(flat), np.sqrt(var), errors[0], ratio, errors[1], off, errors[2]
-    )
+    good, effective = k < np.inf and reliable(k, flat), effective_share(flat)
+    return Weighted(k, good, len(flat), effective, np.sqrt(var), errors[0], ratio, errors[1], off, errors[2])
 
 
-def doubt(names: Sequence[str], found: Weighted) -> str:
+def doubt(names: Sequence[str], found: Weighted, *, known: bool = False) -> str:
     """What is wrong with the moments of draws by their importance weights, in words; nothing if they are right.
 
     Args:
         names: of the functions.
         found: their moments.
+        known: whether a k-hat above its limit is no news; an entry that is surely off is.
     """
-    if not found.good:
-        return f"k-hat {found.khat:.2f} is above {khat_limit(found.draws):.2g}"
     with np.errstate(divide="ignore"):  # of a function that varies only where the posterior is zero; it has no error
         sure, log = _quantile(len(names)), np.abs(np.log(found.ratio))
     of_sd = np.where((log > np.log(_TIMES)) & ~(log <= sure * found.ratio_se), log, 0.0)
+    wrong = ""
+    if of_sd.max(initial=0.0) > 0:
+        worst = int(of_sd.argmax())
+        wrong = f"the standard deviation of {names[worst]} is {found.ratio[worst]:.3g} times the printed one"
+    if not found.good:
+        above = f"k-hat {found.khat:.2f} is above {khat_limit(found.draws):.2g}"
+        if wrong and found.effective > _HALF:
+            return f"{above}, and by importance weights {wrong}"
+        return "" if known else above
     of_mean = np.abs(found.off)
     of_mean = np.where((of_mean > _OFF) & (of_mean > sure * found.off_se), of_mean, 0.0)
     unsure = np.nan_to_num(log + _ERRORS * found.ratio_se)
-    if of_sd.max(initial=0.0) > 0:
-        worst = int(of_sd.argmax())
-        ratio = found.ratio[worst]
-        return f"by importance weights the standard deviation of {names[worst]} is {ratio:.3g} times the printed one"
+    if wrong:
+        return f"by importance weights {wrong}"
     if of_mean.max(initial=0.0) > 0:
         worst = int(of_mean.argmax())
         return f"by importance weights the mean of {names[worst]} is {of_mean[worst]:.2g} standard deviations off"

@@ -140,3 +140,17 @@ def test_r_hat_is_that_of_arviz():
     arviz = pytest.importorskip("arviz")
     x = np.random.default_rng(0).normal(size=(3, 60, 2)).cumsum(axis=1)
     np.testing.assert_allclose(split_r_hat(x), [float(arviz.rhat(x[..., k])) for k in range(2)], rtol=1e-10)
+
+
+def test_chains_on_an_axis_are_not_said_to_lie_between_each_other():
+    """Three chains at -5, one at 5: rows 250 apart depend on each other most, and the axis says where chains end."""
+    x = np.random.default_rng(0).normal(np.repeat([-5.0, -5.0, -5.0, 5.0], 250))
+    weight = 1 / (1 + np.exp(-10 * x))  # of the mode at 5, in a mixture of equal parts
+    scores = -(x - 5 * (2 * weight - 1))
+    given = [one.reshape(4, 250, 1) for one in (x, scores)]
+    with pytest.warns(UserWarning, match="have not mixed"):
+        by_axis = lowvar.integrate(*given, given[0][..., 0], chain=True, exact_scores=True)
+    assert not any("between each other" in note for note in by_axis.notes)
+    with pytest.warns(UserWarning, match="between each other"):
+        rows = lowvar.integrate(x, scores, x, chain=True, exact_scores=True)
+    assert any("between each other" in note for note in rows.notes)

@@ -1,5 +1,7 @@
 """What goes wrong in a search: values that fail or are missing, and settings that are refused."""
 
+import warnings
+
 import numpy as np
 import pytest
 from searched import X0, Counted, quiet, skip_without_packages, sphere
@@ -110,6 +112,15 @@ def test_a_failure_at_the_last_mean_loses_nothing():
         ({"method": "fast_ingo", "noise": ["iid"]}, "noise"),
         ({"method": "fast_ingo", "beta": "small"}, "beta"),
         ({"population": "8"}, "population"),
+        *(
+            ({theirs: 8}, f"'{theirs}': {ours}=")
+            for theirs, ours in (
+                ("popsize", "population"),
+                ("ftarget", "target"),
+                ("maxfevals", "budget"),
+                ("disp", "progress"),
+            )
+        ),
         ({"method": "pycma", "diagonal": "maybe"}, "diagonal"),
         ({"method": "es", "domain": "binary", "sigma0": None}, "ingo_binary"),
         ({"method": "ingo_first_order"}, "gradients"),
@@ -140,6 +151,14 @@ def test_one_sentence_for_a_mistake(options, argument):
     call = {"f": sphere, "x0": X0, "sigma0": 0.5, "budget": 100, **options}
     with pytest.raises(UserError, match=argument):
         quiet(call.pop("f"), call.pop("x0"), call.pop("sigma0"), **call)
+
+
+def test_steps_whose_squares_are_zero_leak_no_warning():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        result = lowvar.minimize(lambda x: float(((x - 0.3) ** 2).sum()), np.zeros(3), 1e-300, budget=3000)
+    assert result.failures == 0
+    assert "sigma0" in result.notes[0]
 
 
 def test_an_unknown_option_of_a_searcher():

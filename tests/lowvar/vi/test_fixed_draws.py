@@ -2,6 +2,7 @@
 
 import signal
 import threading
+import warnings
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,8 +18,10 @@ import torch
 import lowvar
 from lowvar.core.keys import named_key
 from lowvar.vi import judgement
+from lowvar.vi.fit import fit_of
 from lowvar.vi.run import fixed_draws
 from lowvar.vi.settings import problem_of, start_of
+from lowvar.vi.summary import summary
 
 
 def line(x, y, noise=1.0):
@@ -277,6 +280,48 @@ def test_too_few_iterations_get_a_note():
         fit = quiet(line, lines(400, 20), optimizer="lbfgs", num_steps=2)
     assert fit.fixed.iterations == 2
     assert fit.fixed.ended == "budget"
+
+
+def bounded(y):
+    """A parameter that bounds the rows' support: the log density has an edge at the largest row."""
+    end = numpyro.sample("end", dist.Uniform(0.0, 10.0))
+    with numpyro.plate("rows", len(y)) as i:
+        numpyro.sample("y", dist.Uniform(0.0, end), obs=y[i])
+
+
+def improper(y):
+    """Of one row, or of equal rows, the log density rises without end."""
+    mu = numpyro.sample("mu", dist.ImproperUniform(dist.constraints.real, (), ()))
+    sd = numpyro.sample("sd", dist.ImproperUniform(dist.constraints.positive, (), ()))
+    with numpyro.plate("rows", len(y)) as i:
+        numpyro.sample("y", dist.Normal(mu, sd), obs=y[i])
+
+
+@pytest.mark.parametrize(
+    ("model", "y"),
+    [(bounded, np.random.default_rng(5).uniform(0, 4, 20)), (improper, np.array([3.0])), (improper, np.full(5, 3.0))],
+)
+def test_an_edge_and_an_improper_posterior_are_no_matter_of_iterations(model, y):
+    fit = quiet(model, {"y": y})
+    assert fit.fixed.ended == "stuck"
+    assert fit.fixed.iterations < 500
+    assert "num_steps" not in fit.notes[0]
+    assert "improper" in fit.notes[0]
+
+
+def test_errors_of_infinite_moments_are_unknown():
+    draws = {"sd": np.append(np.arange(1.0, 200.0), np.inf)}  # as of an improper posterior
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        table = summary(draws, None, 0.94, "hdi", {}, None, {}, None)
+    assert not np.isfinite(table.loc["sd", ["mean", "sd", "mcse_mean", "mcse_sd"]].astype(float)).any()
+
+
+@pytest.mark.parametrize("own", [(), ("transformation",)])
+def test_a_fit_that_diverged_is_to_be_rescaled(own):
+    """A fit that was given no step size may have diverged, too."""
+    with pytest.raises(lowvar.UserError, match="rescale"):
+        fit_of(SimpleNamespace(name="model"), {"mu": np.array([np.nan])}, None, own)
 
 
 def test_a_callback_watches_and_ends_it():

@@ -575,6 +575,46 @@ def test_weights_that_are_nearly_equal_have_the_right_width(shape, times):
     assert np.abs(np.array(widths) - 1).max() < 0.06
 
 
+@pytest.mark.parametrize("shape", [0.5, 1.0])
+def test_weights_with_a_large_khat_tell_a_rare_rate_and_not_its_logarithm(shape):
+    """Draws have the log-gamma's own mean and width: the logarithm is right, the rate 2.6 or 27 times too wide.
+
+    k-hat is that of the left tail, in which the rate is 0.
+    """
+    mean, sd = float(digamma(shape)), float(polygamma(1, shape)) ** 0.5
+    told, ratios = [], []
+    for seed in range(20):
+        half = np.random.default_rng(seed).standard_normal((GROUPS, 64))
+        eps = np.concatenate([half, -half], axis=1)
+        z = mean + sd * eps
+        found = weighted(shape * z - np.exp(z) + eps**2 / 2, np.stack([z, np.exp(z)], axis=2))
+        told.append(doubt(["logarithm", "rate"], found, known=True))
+        ratios.append(found.ratio[1])
+        assert found.khat > 0.7
+    assert not any("logarithm" in one for one in told)
+    assert sum("rate" in one for one in told) >= 15
+    printed = np.exp(mean + sd**2 / 2) * np.sqrt(np.expm1(sd**2))
+    if shape == 1.0:  # the few draws in the far right tail leave the printed one of the other uncertain
+        assert np.median(ratios) == pytest.approx(shape**0.5 / printed, rel=0.1)
+
+
+def test_a_probability_without_an_event_is_told_beside_a_note_on_khat():
+    """The posterior is Beta(1, 41): linear response has 1.8 times its standard deviation."""
+
+    def model(y):
+        p = numpyro.sample("p", dist.Beta(1.0, 1.0))
+        with numpyro.plate("rows", len(y)) as i:
+            numpyro.sample("y", dist.Bernoulli(p), obs=y[i])
+
+    fit = quiet(model, {"y": np.zeros(40, int)})
+    assert any("k-hat" in note for note in fit.notes)
+    for printed in (lambda: fit.summary()["lr_sd"]["p"], lambda: fit.mean_and_sd(lambda z: {"p": z["p"]})["sd"]["p"]):
+        with pytest.warns(UserWarning, match=r"deviation of p\b") as said:
+            sd = printed()
+        ratio = float(re.findall(r"is ([\d.]+) times", str(said[0].message))[0])
+        assert ratio * sd == pytest.approx(np.sqrt(41 / 43) / 42, rel=0.05)
+
+
 def test_errors_of_weighted_moments_are_as_large_as_their_scatter():
     """Draws of a normal that is 20 % too wide, and off by 0.1."""
     found = []
@@ -605,7 +645,7 @@ def test_errors_of_weighted_moments_are_as_large_as_their_scatter():
 def test_deviations_that_may_be_off_are_doubted(ratio, error, told):
     """Surely by more than 1.1 times, or by more than 1.15 within two standard errors."""
     ratios, none = np.array([1.0, ratio]), np.zeros(2)
-    found = Weighted(0.5, True, 8192, ratios, none, ratios, np.array([0.001, error]), none, none + 0.001)
+    found = Weighted(0.5, True, 8192, 0.9, ratios, none, ratios, np.array([0.001, error]), none, none + 0.001)
     assert ("of b" in doubt(["a", "b"], found)) == told
     assert "of a" not in doubt(["a", "b"], found)
 

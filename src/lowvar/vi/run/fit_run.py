@@ -25,7 +25,7 @@ _LEVEL = 0.995  # of the one-sided bound on the slope
 # length of the run after the first copy of its state: at least epochs, steps, and 1 / share of the run
 _EPOCHS_AFTER, _STEPS_AFTER, _SHARE_AFTER = 3, 200, 10
 _MARGIN, _ROUNDING = 0.01, 1e-6  # nats, and relative: a smaller difference of two ELBOs decides nothing
-Ended = Literal["budget", "converged", "callback", "interrupted"]
+Ended = Literal["budget", "converged", "stuck", "callback", "interrupted"]  # stuck: at fixed draws alone
 ENDED = {
     "converged": ["stop: the ELBO no longer rises"],
     "callback": ["the callback ended the fit"],
@@ -144,7 +144,8 @@ class Watch(Hook):
         self.copies: dict[int, Any] = {}
         self._recent: dict[int, Any] = {}
         self._late: list[tuple[int, float, float]] = []  # iteration, ELBO and its standard error
-        self.record = Record(engine.measure, engine.stops)
+        measure = np.errstate(invalid="ignore")(engine.measure)  # of ELBOs that are not finite, which the trace shows
+        self.record = Record(measure, engine.stops)
         self.origin: tuple[Any, int | None]
         if not run.stops:
             self.origin = engine.init(), None

@@ -80,7 +80,8 @@ class FixedDraws:
     Attributes:
         draws: number of the last draws.
         iterations: of L-BFGS.
-        ended: why: ``converged``, ``budget`` (all iterations), ``callback`` or ``interrupted`` (Ctrl-C).
+        ended: why: ``converged``, ``budget`` (all iterations), ``stuck`` (L-BFGS finds no better point where the
+            gradient is not zero), ``callback`` or ``interrupted`` (Ctrl-C).
         khat_samples: draws for k-hat, as given to ``fit``.
     """
 
@@ -294,6 +295,7 @@ def maximise(
         if halts():
             return replace(ended, ended="interrupted"), None
         if last and not finished:
+            ended = replace(ended, ended="stuck" if done < num_steps else "budget")
             break
         if tested is not None:
             return replace(ended, ended="converged"), tested
