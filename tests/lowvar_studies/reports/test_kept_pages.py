@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pandas as pd
 import pytest
 import yaml
@@ -383,8 +384,9 @@ def test_published_numbers_are_in_one_picture(page, tmp_path):
         assert (row.ratio, row.low, row.high) == tuple(ours.loc[row.claim, ["ours", "low", "high"]] / published)
         assert row.verdict == ours.loc[row.claim, "verdict"]
     (ax,) = draw(found).axes
-    places, (least, most) = {str(line.get_label()): line.get_xdata() for line in ax.lines}, ax.get_xlim()
-    assert list(places["c1, tolerance"]) == [0.5, 1.5]
+    places = {str(line.get_label()): np.asarray(line.get_xdata(), float).tolist() for line in ax.lines}
+    least, most = ax.get_xlim()
+    assert places["c1, tolerance"] == [0.5, 1.5]
     for row in found.itertuples():  # at its place, or named at the edge
         (place,) = places[row.claim]
         assert least < place < most

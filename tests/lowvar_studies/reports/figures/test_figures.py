@@ -384,7 +384,7 @@ def test_a_line_that_hides_another_is_dashed_and_the_panel_says_so():
 def test_panels_of_names_with_numbers_ascend():
     table = part(synthetic.estimates(problems=("hares_10", "hares_2", "borehole")), sizes="10")
     assert titles(draw("integral", "boxes", table)[0]) == [
-        f"{name}: f_H" for name in ("hares_2", "hares_10", "borehole")
+        f"{name}: f_H" for name in ("Table 3, T = 2", "Table 3, T = 10", "borehole")
     ]
 
 
