@@ -232,7 +232,7 @@ def test_the_rows_in_git_give_the_verdicts_of_a_kept_page(name, monkeypatch):
     assert page.check() == []
     text = (REPOSITORY / f"docs/reproduction/{name}.md").read_text()
     assert page.about["commit"] in text
-    assert not len(page.verdicts) or claims_table(page.verdicts) in text
+    assert not len(page.verdicts) or claims_table(page.verdicts, page.study) in text
 
 
 @pytest.mark.parametrize("name", ["joint_table1", "vvcv_coverage", "ingo_rates"])  # one of each family

@@ -132,7 +132,7 @@ PROBLEMS = {
     r"(south|gain)_1(\d\d)": r"\1, variance 1.\2",
     r"swapped_(\d+)": r"swapped, \1 accurate points",
     r"published_(\d+)": r"published draws, m = \1",
-    r"mnist_100": "mnist, 100 epochs",
+    r"mnist_(\d{3})": r"mnist, \1 epochs",
     r"(sonar|australian)_256": r"\1, 256 draws",
     r"ppca_unit": "ppca, raw pixels",
     r"movielens_10": "movielens, batches of 10",
