@@ -21,6 +21,7 @@ from lowvar_studies.models.checks import count_classes, features, numbers
 _CHUNK = 1024  # maximum number of data rows in a chunk of a full pass
 _LOGITS = 2**18  # maximum number of logits in a chunk, with many particles
 _REGRESSION = 8  # from this number of particles on, a control variate estimates the objective
+_ROUNDED = 5.0  # standard errors from zero at which the mean of a control variate is that of rounding errors
 _STARTS = ("standard", "origin")
 
 DATA = ("x", "y")  # arrays that the model needs
@@ -164,7 +165,9 @@ class DropoutProblem:
         """Minus the objective over all rows, in nats per row, and its standard error: larger is better, as for an ELBO.
 
         Each particle is used with both signs, so that odd terms in the noise cancel. From eight particles on, the
-        even part of ``f~`` is a control variate whose coefficient is fitted by linear regression.
+        even part of ``f~`` is a control variate whose coefficient is fitted by linear regression; the plain mean takes
+        its place if rounding has moved the control variate from its mean of zero, as with weights that diverge, or if
+        the estimate would be above zero, which no likelihood of a class is.
 
         Args:
             params: ``{"w": (K D,)}``.
@@ -194,10 +197,12 @@ class DropoutProblem:
         centred, about = control - xp.mean(control), loss - xp.mean(loss)
         spread = xp.sum(centred * centred) + 1e-30
         slope = xp.sum(centred * about) / spread
+        leverage = xp.mean(control) ** 2 / spread
+        trusted = (leverage * S**2 <= _ROUNDED**2) & (slope * xp.mean(control) <= xp.mean(loss))
+        slope, leverage = xp.where(trusted, slope, 0.0), xp.where(trusted, leverage, 0.0)
         residual = about - slope * centred
         variance = xp.sum(residual * residual) / (S - 2)
-        error = xp.sqrt(variance * (1 / S + xp.mean(control) ** 2 / spread))
-        return slope * xp.mean(control) - xp.mean(loss), error
+        return slope * xp.mean(control) - xp.mean(loss), xp.sqrt(variance * (1 / S + leverage))
 
     def _over_rows(self, part, like, particles):
         """The sum of ``part(index, weight)`` over all rows, of the form of ``like``."""

@@ -158,6 +158,21 @@ def test_the_objective_is_within_its_standard_errors(scale):
     assert scale > 1 or errors.mean() < 0.3 * np.std(plain) / 400**0.5
 
 
+@pytest.mark.parametrize("scale", [1e1, 1e3, 1e5, 1e7])
+def test_the_objective_of_weights_that_diverge_is_that_of_their_losses(scale):
+    """In single precision the control variate is rounding errors there, many times as large as the losses."""
+    rng, rows = np.random.default_rng(3), data(rows=300, dim=84)
+    w = scale * (0.01 * rng.normal(size=(K, 84)) + rng.normal(size=(K, 1))).ravel()
+    eps = rng.normal(size=(9, 7, 84))
+    double = dropout.problem(rows, "jax", sigma=SIGMA)
+    losses = [double.elbo({"w": jnp.asarray(w)}, jnp.asarray(some))[0] for some in eps]  # of seven, the plain mean
+    single = dropout.problem({**rows, "x": rows["x"].astype(np.float32)}, "jax", sigma=SIGMA)
+    w, eps = w.astype(np.float32), eps.reshape(63, 84).astype(np.float32)
+    value, error = single.elbo({"w": jnp.asarray(w)}, jnp.asarray(eps))
+    assert float(value) == pytest.approx(np.mean(losses), rel=0.02)
+    assert 0 <= float(error) < 0.02 * abs(float(value))
+
+
 def test_large_weights_do_not_overflow():
     problem = made()
     params, noise = tree(problem, 1e4 * weights()), batch(problem)
