@@ -202,10 +202,11 @@ def integrate(
         from lowvar.integrals.sites import arrays
 
         (samples, scores, values, chain, names, derived), notes = arrays(samples, scores, values, chain, names)
+        on_axis = bool(chain)
     else:
         refuse_models(scores, values)
+        on_axis = all(np.ndim(one) == 3 for one in (samples if isinstance(samples, (list, tuple)) else [samples]))
     labelled = labels(samples, scores, values)
-    on_axis = all(np.ndim(one) == 3 for one in (samples if isinstance(samples, (list, tuple)) else [samples]))
     exact = bool(derived if exact_scores is None else exact_scores)
     data, doubts = checked_samples(samples, scores, values, chain=bool(chain), exact=exact)
     notes += doubts

@@ -148,7 +148,7 @@ def test_decompose_takes_labels_and_options(example, data, fitted, tmp_path):
         ({"noise": "rqcm"}, "'rqcm'.*'rqmc'"),
         ({"schedule": "step"}, "schedule"),
         *(({"step_size": one}, "step_size") for one in (0.0, True, float("nan"))),
-        ({"step_size": 1e4, "optimizer": "sgd", "num_steps": 50}, "diverged; use a smaller step_size"),
+        ({"step_size": 1e4, "optimizer": "sgd", "num_steps": 50}, "diverged.*step_size"),
         ({"batch_size": 601}, "batch size 601"),
         *(({"num_steps": one}, "num_steps") for one in (1.5, 0)),
         ({"seed": -1}, "seed -1"),
