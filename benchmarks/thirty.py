@@ -32,7 +32,7 @@ from thirty_cases.common import CASES
 from thirty_cases.page import COLUMNS, cells, tables
 
 import lowvar
-from lowvar.vi.judgement import elbo
+from lowvar.vi.elbo import elbo
 from lowvar.vi.settings import BATCH, STEP_SIZE
 
 STEPS, SEEDS = 5000, 3

@@ -20,13 +20,13 @@ from lowvar.core.keys import named_key, numpy_generator
 from lowvar.errors import UserError, chosen_names, kind_of, whole
 from lowvar.vi import linear_response, saved
 from lowvar.vi.devices import divided
+from lowvar.vi.elbo import common_elbo
 from lowvar.vi.estimators import GRADIENT
 from lowvar.vi.estimators.base import Estimator
 from lowvar.vi.guides.gaussian import with_guide
 from lowvar.vi.judgement import (
     LEAST,
     Optimum,
-    common_elbo,
     judge_fit,
     khat,
     khat_limit,

@@ -4,7 +4,7 @@ All but the gradient's gain use the same draws from the guide: log densities the
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import chain, combinations, islice
 from typing import Any, NamedTuple
 
@@ -12,70 +12,10 @@ import numpy as np
 
 from lowvar.core.keys import named_key, numpy_generator
 from lowvar.vi.descent import of_batch
+from lowvar.vi.elbo import at_draws
 from lowvar.vi.guides.gaussian import GUIDES
 from lowvar.vi.run.settings import LBFGS
 from lowvar.vi.variational import prior_of
-
-_GROUP = 64  # draws evaluated at once, where each call has overhead
-
-
-def at_draws(problem) -> Callable[..., Any]:
-    """``(params, eps (S, noise_dim), rows, prior) -> ((S,), (S,), ())``, nats. A pass over all rows per draw.
-
-    The results are ``log p(x, z_s)``, less ``rows``, log-likelihoods in the form of ``problem.log_likelihoods``, and
-    less ``prior``; ``log q(z_s)``; and the entropy of ``q``. Calls of ``problem.compiled(at_draws)`` with as many draws
-    share a program.
-
-    Args:
-        problem: a variational problem.
-    """
-    backend, xp, chunks = problem.backend, problem.backend.xp, problem.chunks
-
-    def function(params, eps, rows, prior):
-        def of_draw(eps):
-            z = problem.guide.transform(params, eps)
-
-            def add(total, chunk):
-                index, weight, row = chunk
-                return total + problem.N * xp.sum(weight * (problem.log_likelihood(z, index) - row))
-
-            joint = backend.scan_or_loop(add, problem.log_prior(z) - prior, (chunks["index"], chunks["weight"], rows))
-            return joint, problem.guide.log_density(params, eps)
-
-        return *backend.map(of_draw, eps, _GROUP), problem.guide.entropy(params)
-
-    return function
-
-
-def elbo(problem) -> Callable[[Any, Any], tuple[np.ndarray, np.ndarray]]:
-    """``(params, eps (S, noise_dim)) -> (ELBO, its standard error)``, nats, as ``problem.elbo``."""
-    backend = problem.backend
-    if not problem.in_memory:
-        of_sample = backend.jit(problem.elbo)
-        return lambda params, eps: backend.to_numpy(of_sample(params, eps))
-    compiled = problem.compiled(at_draws)
-    rows = backend.asarray(np.zeros(tuple(problem.chunks["index"].shape), problem.dtype))
-    prior = backend.asarray(np.zeros((), problem.dtype))
-
-    def value(params, eps):
-        joint, _, entropy = map(backend.to_numpy, compiled(params, eps, rows, prior))
-        joint = joint.astype(float)
-        return joint.mean() + float(entropy), joint.std() / (len(joint) - 1) ** 0.5
-
-    return value
-
-
-def common_elbo(problem, samples: int) -> Callable[[Any], tuple[np.ndarray, np.ndarray]]:
-    """``params -> (ELBO, its standard error)``, with the same draws in every fit of a problem of this name.
-
-    The program is the one that k-hat uses; the draws are NumPy's: programs for them would be a tenth of a first fit's
-    time.
-    """
-    value = elbo(problem)
-    own = numpy_generator(named_key(0, "elbo", problem.name)).standard_normal((samples, problem.noise_dim))
-    draws = problem.backend.asarray(own.astype(problem.dtype))
-    return lambda params: value(params, draws)
-
 
 LEAST = 200  # minimum number of draws for a sufficient tail
 
@@ -556,9 +496,14 @@ class _Look:
             z = self.mu.copy()
             z[at] = (low + high) / 2
             entry, where = at - self.problem.sites[site].start, self.problem.sites[site]
-            which = "" if where.stop - where.start == 1 else f" (entry {entry})"
-            moves.append((f"at {z[at]:.3g} in place of {self.mu[at]:.3g} for the unconstrained {site!r}{which}", z))
+            which = "" if where.stop - where.start == 1 else f", of which entry {entry} moves"
+            there, here = (np.array2string(self._value(site, one), precision=3, threshold=6) for one in (z, self.mu))
+            moves.append((f"at {site!r} = {there} in place of {here}{which}", z))
         return moves
+
+    def _value(self, site: str, z: np.ndarray) -> np.ndarray:
+        """The value of a site at a point, as ``init`` takes it."""
+        return np.asarray(self.problem.constrain(self.problem.backend.asarray(z.astype(self.problem.dtype)))[site])
 
     def _heights_of(self, lines, rows) -> list[np.ndarray]:
         points = []
@@ -657,8 +602,9 @@ def judge_fit(
         guide = problem.guide
         early = "" if guide.factorised else ", or its correlations are not fitted yet: increase num_steps first"
         notes.append(
-            f"{problem.name}: by importance weights, the standard deviation of {narrow[0]} is {narrow[1]:.2g} times "
-            f"the guide's: {guide.about} guide is too narrow where latent variables are {guide.misses[0]}{early}. "
+            f"{problem.name}: by importance weights, the standard deviation of "
+            f"{_coordinate(problem, narrow[0], params)} is {narrow[1]:.2g} times the guide's: {guide.about} guide is "
+            f"too narrow where latent variables are {guide.misses[0]}{early}. "
             f"Check the intervals against NUTS, {_wider(problem)}or {_REPARAMETERISE}"
         )
     return k, optimum, (*notes, mode) if mode else tuple(notes)
@@ -764,7 +710,8 @@ def _remedy(fit, params, settings, late: bool) -> str:
     least = float(problem.backend.to_numpy(problem.guide.scale(params))[noisy].min())
     step = settings.step_sizes[0]
     if late:
-        first = "k-hat says little before convergence: increase num_steps first; if it stays high, "
+        more = "mend that first" if settings.optimizer == LBFGS else "increase num_steps first"
+        first = f"k-hat says little before convergence: {more}; if it stays high, "
     elif settings.optimizer == "adam" and not settings.own and settings.schedule is None and step > least / 2:
         first = (
             f"the step size {step:g} is not small relative to the smallest standard deviation, {least:.2g}, so the "
@@ -778,9 +725,17 @@ def _remedy(fit, params, settings, late: bool) -> str:
     wider = _wider(problem)
     return (
         f"{first}take means and standard deviations from NUTS. {problem.guide.about.capitalize()} normal approximates "
-        f"this posterior badly, and its standard deviations may be far too small, as where latent variables are "
-        f"{problem.guide.misses[1]}{many}. Or {wider and wider + 'or '}{_REPARAMETERISE}, and see whether k-hat falls"
+        "this posterior badly, and its standard deviations may be far too small or too large, as where latent "
+        f"variables are {problem.guide.misses[1]}{many}. Or {wider and wider + 'or '}{_REPARAMETERISE}, and see "
+        "whether k-hat falls"
     )
+
+
+def _coordinate(problem, site: str, params) -> str:
+    """A site in words that say whether numbers are of its unconstrained coordinates, where these are others."""
+    z = problem.guide.point(params)["mu"]
+    free, onto = (problem.backend.to_numpy(at(z)[site]) for at in (problem.unravel, problem.constrain))
+    return site if np.array_equal(free, onto) else f"the unconstrained {site}"
 
 
 def _wider(problem) -> str:

@@ -1,5 +1,7 @@
 """The look for other modes beside a guide: at images of its mean, and along lines through it."""
 
+import re
+
 import jax.numpy as jnp
 import numpy as np
 import numpyro
@@ -106,3 +108,17 @@ def test_other_mode(case, guide):
     )
     assert bool(found) == bool(sites)
     assert sites in found
+
+
+def test_a_mode_along_a_line_is_told_by_the_value_that_init_takes():
+    """A frequency on (0, 10), of which the fit at 0 lacks the peak at 3."""
+    t = np.linspace(0, 10, N)
+
+    def model(y):
+        w = numpyro.sample("w", dist.Uniform(0.0, 10.0))
+        observed(y, lambda i: jnp.sin(w * jnp.asarray(t, jnp.float32)[i]))
+
+    problem = from_numpyro(model, {"y": np.asarray(np.sin(3 * t) + 0.3 * NOISE, np.float32)}, init={"w": 0.005})
+    params = {"mu": problem.start["mu"], "log_sigma": np.log(np.full(1, 0.1))}
+    found = other_mode(problem, {k: jnp.asarray(v, jnp.float32) for k, v in params.items()}, 10_000, 200)
+    assert float(re.findall(r"'w' = ([\d.]+) in place", found)[0]) == pytest.approx(3.0, abs=0.02)

@@ -40,11 +40,11 @@ def times(files: Iterable[Path], experiment):
 
 TIMES = Table(
     "times",
-    "Times of single steps in rounds of a benchmark that alternates the methods in one process, from the folder "
-    "`times` beside the experiments; no rows without it. Claims about time are judged by it alone.",
+    "Times of single steps by a benchmark; each round is a process of its own, which alternates the methods. From "
+    "the folder `times` beside the experiments; no rows without it. Claims about time are judged by it alone.",
     columns(RUN, """
-    round | int64 | | round of the benchmark, from 0; each times every method once
-    seconds | float64 | s | of a step, as an average over the steps of the round
+    round | int64 | | round of the benchmark, from 0: a process
+    seconds | float64 | s | of a step: the median in that process
     """),
     lambda gathered: times(gathered.study.times, gathered.experiment),
     kept=False,
