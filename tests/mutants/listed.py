@@ -254,7 +254,7 @@ VERDICTS = [
     ("fixed_draws.py", "np.abs(fresh - end).max() <= _SAME", "np.abs(fresh - end).max() <= 9", "test_fixed_draws.py"),
     ("fixed_draws.py", "np.ones(dim)), matched_draws(key(f\"test {stage}\"), draws, dim)", "np.ones(dim)), eps", "test_fixed_draws.py"),
     ("judgement.py", "slopes[0][free], slopes[1][free] / 2", "slopes[0][free], slopes[1][free] / 8", "test_fixed_draws.py"),
-    ("claims.py", "_STANDARD_ERRORS = 2.0", "_STANDARD_ERRORS = 3.0", "test_claims.py"),
+    ("claims.py", "STANDARD_ERRORS = 2.0", "STANDARD_ERRORS = 3.0", "test_claims.py"),
     ("claims.py", "_FEWEST = 5", "_FEWEST = 3", "test_claims.py"),
     ("claims.py", "test.detectable or abs(test.published) / 2", "test.detectable or abs(test.published)", "test_claims.py"),
     ("claims.py", "holds, fails = all(one for one, _ in verdicts)", "holds, fails = any(one for one, _ in verdicts)", "test_claims.py"),

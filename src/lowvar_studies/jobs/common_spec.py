@@ -149,6 +149,9 @@ class ExperimentSpec(Strict):
         exclude=True,
         description="what the reader of its kept page has to know, in Markdown; part of the page and of no result",
     )
+    titles: dict[str, str] = Field(  # nor is this
+        {}, exclude=True, description="what figures say in place of the name of a problem, by its name"
+    )
 
     @pydantic.model_validator(mode="after")
     def _folders_differ(self):
@@ -158,6 +161,12 @@ class ExperimentSpec(Strict):
                 if (other := seen.setdefault(name.lower(), name)) != name:
                     what = "would share a folder on file systems without capitals (macOS, Windows)"
                     raise ValueError(f"{kind}: {other!r} and {name!r} {what}; rename one")
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _titles_of_problems(self):
+        for name in self.titles:
+            check_known("problem", name, getattr(self, "problems", ()), where="titles")
         return self
 
     def runs(self) -> list[tuple[str, str, str]]:

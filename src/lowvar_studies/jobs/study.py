@@ -244,8 +244,10 @@ class Study:
 
     @cached_property
     def figures(self) -> dict[str, Figure]:
-        """Its figures by name, in the order of a report."""
-        return self.family.figures_of(self.experiment)
+        """Its figures by name, in the order of a report, with its titles for problems."""
+        titles = self.experiment.titles
+        figures = self.family.figures_of(self.experiment)
+        return {name: dataclasses.replace(figure, titles=titles) for name, figure in figures.items()}
 
     @property
     def headline(self) -> Figure:

@@ -37,7 +37,7 @@ EFFECTS = SHARED | {name: effect for family in FAMILIES.values() for name, effec
 
 NOT_MADE = "not made"
 VERDICTS = ("holds", "fails", "undecided", NOT_MADE)
-_STANDARD_ERRORS = 2.0  # largest difference of our value and a published one
+STANDARD_ERRORS = 2.0  # largest difference of our value and a published one
 _FEWEST = 5  # least repetitions for a verdict by standard errors
 _MOST = 1e6  # times as many repetitions: a claim that these leave undecided has its value at the bound
 _RATIO = (0.0, math.inf)
@@ -475,6 +475,12 @@ def _reachable(test, reach):
     return any(sign * reach[0 if sign > 0 else 1] > limit + slack for sign, limit, slack, _ in test.limits())
 
 
+def combined_error(test, effect) -> float:
+    """The standard error of the difference between an effect and a published value that has a standard error."""
+    theirs = effect.errors[0] if test.published_se == "ours" else test.published_se
+    return math.hypot(theirs, *effect.errors)
+
+
 def _agreement(test, effect):
     """Whether an effect agrees with a published value that has a standard error, whether it disagrees, and a note.
 
@@ -482,9 +488,8 @@ def _agreement(test, effect):
     """
     if not effect.errors:
         raise UserError(f"the effect {test.effect!r} has no standard errors: give a tolerance instead of published_se")
-    theirs = effect.errors[0] if test.published_se == "ours" else test.published_se
-    combined = math.hypot(theirs, *effect.errors)
-    apart, allowed = abs(effect.value - test.published), _STANDARD_ERRORS * combined
+    combined = combined_error(test, effect)
+    apart, allowed = abs(effect.value - test.published), STANDARD_ERRORS * combined
     note = f"{apart / combined:.2g} combined standard errors apart" if combined > 0 else ""
     if math.isinf(effect.value):
         return False, True, note

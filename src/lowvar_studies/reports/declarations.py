@@ -170,6 +170,7 @@ class Figure:
         when: whether an experiment has the figure.
         options: keywords of ``select`` and ``draw``, which distinguish figures with the same functions.
         settings: ``settings(experiment)``: keywords that an experiment determines.
+        titles: what the pictures say in place of the name of a problem, by its name.
     """
 
     name: str
@@ -181,6 +182,7 @@ class Figure:
     when: Callable[[Any], bool] = always
     options: Mapping[str, Any] = field(default_factory=dict)
     settings: Callable[[Any], Mapping[str, Any]] = lambda experiment: {}
+    titles: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def table(self) -> str:
@@ -212,11 +214,10 @@ class Figure:
         """The ``matplotlib.figure.Figure`` of rows that ``rows`` returned, with the same options."""
         from lowvar.core.drawing import with_style
         from lowvar_studies.reports.drawing.charts import round_ticks, uncover
-        from lowvar_studies.reports.drawing.style import problem_title
 
         figure = with_style(self.draw)(rows, **self._keywords_for(self.draw, options))
         for text in figure.findobj(lambda one: hasattr(one, "set_text")):
-            text.set_text(problem_title(text.get_text()))
+            text.set_text(self._titled(text.get_text()))
         round_ticks(figure)
         with_style(uncover)(figure)
         return figure
@@ -230,6 +231,16 @@ class Figure:
         if not len(believed(table, self.source.columns, {}, where)):
             raise UserError(f"{where} has no rows, so there is nothing to draw")
         return self.select(table, **self._keywords_for(self.select, options))
+
+    def _titled(self, words: str) -> str:
+        """A text of a picture, with the title of a problem in place of its name at the beginning.
+
+        >>> starts = Figure("starts", None, None, None, "", titles={"hares_5": "Table 3, T = 5"})
+        >>> starts._titled("hares_5: f"), starts._titled("hares_50")
+        ('Table 3, T = 5: f', 'hares_50')
+        """
+        found = re.match(r"\w+", words)
+        return self.titles.get(found[0], found[0]) + words[found.end() :] if found else words
 
     def _keywords_for(self, function, options):
         merged = {**self.options, **options}

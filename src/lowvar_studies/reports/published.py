@@ -12,7 +12,7 @@ from lowvar.core import drawing
 from lowvar.core.drawing import FAINT, INK, SMALL, Axes, Picture
 from lowvar.errors import UserError
 from lowvar_studies.reports import claims as judging
-from lowvar_studies.reports.claims import _STANDARD_ERRORS, NOT_MADE
+from lowvar_studies.reports.claims import NOT_MADE
 from lowvar_studies.reports.declarations import Frame
 from lowvar_studies.reports.drawing import charts
 from lowvar_studies.reports.pages import Page
@@ -86,8 +86,7 @@ def _apart(claim, page: Page, ours: float) -> tuple[float, float]:
     test = claim.test
     if test.published_se is None or page.experiment.hash != page.about["spec"]:
         return math.nan, math.nan
-    errors = max(claim.measure(page).each, key=test.badness).errors
-    half = _STANDARD_ERRORS * math.hypot(errors[0] if test.published_se == "ours" else test.published_se, *errors)
+    half = judging.STANDARD_ERRORS * judging.combined_error(test, max(claim.measure(page).each, key=test.badness))
     return ours - half, ours + half
 
 

@@ -125,23 +125,6 @@ SCHEMES = {
     "orthogonal": Estimator("orthogonal", "#0072B2", "D"),
     "rqmc": Estimator("randomised QMC", "#009E73", "^"),
 }
-# What names of the papers' problems stand for, where they do not say it themselves.
-PROBLEMS = {
-    r"hares_(\d+)": r"Table 3, T = \1",
-    r"second_(\d+)": r"Table 5, T = \1",
-    r"(south|gain)_1(\d\d)": r"\1, variance 1.\2",
-    r"swapped_(\d+)": r"swapped, \1 accurate points",
-    r"published_(\d+)": r"published draws, m = \1",
-    r"mnist_(\d{3})": r"mnist, \1 epochs",
-    r"(sonar|australian)_256": r"\1, 256 draws",
-    r"ppca_unit": "ppca, raw pixels",
-    r"movielens_10": "movielens, batches of 10",
-    r"blr_9": "blr, 9 features",
-    r"blr_4e5": "blr, budget 4e5",
-    r"hlr_sd": "hlr, sigma an sd",
-    r"fashion_(\d\d)": r"fashion, \1 % of the rows",
-    r"(binary|categorical|ellipsoid)_(\d+)": r"\1, d = \2",
-}
 _SPARE_COLOURS = ("#009E73", "#D55E00", "#8C8C8C", "#7A4B2A", "#999933")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p", "h", "<", ">", "*", "d")  # of variants, and in place of others
 _DASHES = ("-", _DASH, _DASH_DOT, _DOTS)  # of the variants of the first known method with a solid line, ...
@@ -276,17 +259,6 @@ def _spare(names: set[str], used: Iterable[tuple[str, str]] = ()) -> dict[str, E
         colour, marker = pairs[slot]
         looks[name] = Estimator(name.replace("_", " "), colour, marker)
     return looks
-
-
-def problem_title(words: str) -> str:
-    """A text of a picture, with what the name of a problem at its beginning stands for.
-
-    >>> problem_title("hares_5"), problem_title("ellipsoid_30: f"), problem_title("borehole, m = 20")
-    ('Table 3, T = 5', 'ellipsoid, d = 30: f', 'borehole, m = 20')
-    """
-    for name, meaning in PROBLEMS.items():
-        words = re.sub(rf"^{name}(?!\w)", meaning, words)
-    return words
 
 
 def block_label(block: str) -> str:
