@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from textwrap import shorten
 from typing import Any
@@ -12,6 +13,7 @@ _NAMES = {"elbo": "ELBO", "mae": "MAE", "rmse": "RMSE", "snr": "SNR", "sd": "sta
           "to_iid": "variance / that of iid", "same_side": "share on one side"}  # fmt: skip
 _UNITS = {"iterations": "iteration", "seconds": "time", "step": "step time"}  # of effort
 _OWN = re.compile(r"ours\b(?!, beside)")  # sources of claims whose number nobody published
+_LINES = 17  # methods of a problem in a figure of a page, at most
 _MANY = 100  # times as many repetitions, from which a claim counts as a tie
 
 
@@ -49,9 +51,14 @@ def own_table(study: Any, tables: Mapping[str, Any]) -> list[str]:
 
 
 def pictures(study: Any, kept: Collection[str]) -> list[str]:
-    """The figures of a page in their order: the headline, those of kept tables, which claims are about, and others."""
+    """The figures of a page in their order: the headline, those of kept tables, which claims are about, and others.
+
+    The others have a line for each method, and are not on a page with more methods than a reader can tell apart.
+    """
     judged = [kind for kind, figure in study.figures.items() if figure.table in kept]
-    return list(dict.fromkeys([study.headline.name, *judged, *study.figures]))
+    methods = Counter(problem for problem, *_ in study.experiment.runs())
+    others = study.figures if max(methods.values(), default=0) <= _LINES else ()
+    return list(dict.fromkeys([study.headline.name, *judged, *others]))
 
 
 def opening(part: str) -> str:

@@ -121,6 +121,12 @@ def test_pages_of_iterations_open_with_them():
     assert pictures(study, Page.load(PAGES, "joint_sgd"))[:2] == ["iterations", "convergence"]
 
 
+def test_a_page_of_a_sweep_has_no_figures_with_a_line_for_each_of_its_methods():
+    sweep = Study.load("workflow/experiments/mlmc_sensitivity.yaml", "paper")
+    assert "steps" in sweep.figures
+    assert pictures(sweep, ["sensitivity", "ends"]) == ["sensitivity"]
+
+
 @pytest.mark.parametrize(("column", "value", "named"), [("verdict", "undecided", "verdict"), ("ours", 0.5, "0.5"),
                                                   ("note", "new", "note"), ("more", 7.5, "7.5"), ("statement", "another", "statement"), ("cause", "paper", "cause")])  # fmt: skip
 def test_a_page_that_differs_from_its_rows_is_named(page, column, value, named):
