@@ -384,8 +384,15 @@ def test_a_difference_at_a_step_size_needs_no_measured_gradients(judge):
 def test_diverged_methods(judge):
     gone, there = gradients("mlmc", lost=True, test_log_likelihood=-1.0), gradients("mc", test_log_likelihood=-1.0)
     where = "a repetition of mlmc diverged at"
-    for row in (ratio(judge, gone, there), ratio(judge, gone, there, method="mc", others=["mlmc"])):
-        assert (row["verdict"], row["note"]) == ("undecided", f"mine; {where} every step size")
+    other_way = {"method": "mc", "others": ["mlmc"]}
+    for more, verdict, ours in [
+        ({}, "fails", INF), (other_way, "holds", 0.0), ({"of": "snr_true", "below": None, "above": 1}, "fails", 0.0),
+        ({"of": "snr_true", "below": None, "above": 1, **other_way}, "holds", INF),
+        ({"moment": "start"}, "undecided", np.nan), ({"of": "signal"}, "undecided", np.nan),
+    ]:  # fmt: skip
+        row = ratio(judge, gone, there, **more)
+        assert (row["verdict"], row["note"]) == (verdict, f"mine; {where} every step size")
+        assert row["ours"] == pytest.approx(ours, nan_ok=True)
     for more, verdict, place in [
         ({}, "fails", "every step size"), ({"of": "test_log_likelihood"}, "fails", "every step size"),
         ({"method": "mc", "others": ["mlmc"]}, "holds", "every step size"), ({"step_size": 0.1}, "fails", "step size 0.1"),

@@ -35,6 +35,8 @@ from lowvar_studies.reports.variational.gathering import first_setting
 Source = Literal["total", "subsampling", "monte_carlo", "interaction"]
 Quantity = Literal["variance", "squared_error", "signal", "mean2", "snr_conditional", "snr_true", "snr_conditional_1",
                    "snr_true_1", "state_bytes"]  # fmt: skip
+_WORST = {"variance": np.inf, "squared_error": np.inf, "snr_conditional": 0.0, "snr_true": 0.0,
+          "snr_conditional_1": 0.0, "snr_true_1": 0.0}  # of a method that diverged
 Moment = Literal["start", "first", "end", "along"]
 Along = Literal["best", "envelope"]
 
@@ -309,7 +311,8 @@ def measured_ratio(tables, problem: str, method: str, of: Quantity, others: tupl
     the ratio of arithmetic means over repetitions (geometric over iterations). ``moment`` is the start, the first
     common iteration after it, the end (the last), or all common iterations after the start. With ``interval="rank"``,
     it is the median over pairs of the ratio, with its distribution-free interval. ``state_bytes``, the bytes of a run's
-    state, have no sampling error.
+    state, have no sampling error. After the start, the gradients of a method that diverged have an infinite variance and
+    squared error, and no signal to their noise.
     """
     if not others and to is None and to_moment is None:
         raise UserError("measured_ratio needs a comparison: others, to or to_moment")
@@ -317,7 +320,7 @@ def measured_ratio(tables, problem: str, method: str, of: Quantity, others: tupl
         return Effects([_state_ratio(tables, problem, method, other, backend) for other in others])
     mine = _line(tables, problem, method, backend)
     if mine is None:
-        return Effect.undecided(_diverged(method))
+        return _of_lost(of, moment, True, _diverged(method)) if others else Effect.undecided(_diverged(method))
     theirs, at, each, notes = to or of, to_moment or moment, [], []
     for other in others or (method,):
         rival = _line(tables, problem, other, backend)
@@ -337,7 +340,14 @@ def measured_ratio(tables, problem: str, method: str, of: Quantity, others: tupl
         against += f" at the {to_moment}" if to_moment else ""
         note = f"{against}, up to iteration {last}; {statistic(interval)}{count(ratio.pairs or 0, 'pair')}"
         each.append(replace(ratio, note=note))
-    return Effects(each, after=list(dict.fromkeys(notes))) if each else Effect.undecided("; ".join(notes))
+    return Effects(each, after=list(dict.fromkeys(notes))) if each else _of_lost(theirs, at, False, "; ".join(notes))
+
+
+def _of_lost(of, moment, mine, note):
+    """The ratio of a method to its rivals, of which it alone (``mine``) or all of them diverged."""
+    if moment == "start" or of not in _WORST:
+        return Effect.undecided(note)
+    return Effect.certain(_WORST[of] if mine else np.inf if _WORST[of] == 0 else 0.0, note)
 
 
 def _state_ratio(tables, problem, method, other, backend):
