@@ -35,8 +35,14 @@ from lowvar_studies.reports.variational.gathering import first_setting
 Source = Literal["total", "subsampling", "monte_carlo", "interaction"]
 Quantity = Literal["variance", "squared_error", "signal", "mean2", "snr_conditional", "snr_true", "snr_conditional_1",
                    "snr_true_1", "state_bytes"]  # fmt: skip
-_WORST = {"variance": np.inf, "squared_error": np.inf, "snr_conditional": 0.0, "snr_true": 0.0,
-          "snr_conditional_1": 0.0, "snr_true_1": 0.0}  # of a method that diverged
+_WORST = {
+    "variance": np.inf,
+    "squared_error": np.inf,
+    "snr_conditional": 0.0,
+    "snr_true": 0.0,
+    "snr_conditional_1": 0.0,
+    "snr_true_1": 0.0,
+}  # of a method that diverged
 Moment = Literal["start", "first", "end", "along"]
 Along = Literal["best", "envelope"]
 
@@ -311,7 +317,7 @@ def measured_ratio(tables, problem: str, method: str, of: Quantity, others: tupl
     the ratio of arithmetic means over repetitions (geometric over iterations). ``moment`` is the start, the first
     common iteration after it, the end (the last), or all common iterations after the start. With ``interval="rank"``,
     it is the median over pairs of the ratio, with its distribution-free interval. ``state_bytes``, the bytes of a run's
-    state, have no sampling error. After the start, the gradients of a method that diverged have an infinite variance and
+    state, have no sampling error. After the start, gradients of a method that diverged have an infinite variance and
     squared error, and no signal to their noise.
     """
     if not others and to is None and to_moment is None:
