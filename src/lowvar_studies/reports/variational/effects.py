@@ -35,14 +35,8 @@ from lowvar_studies.reports.variational.gathering import first_setting
 Source = Literal["total", "subsampling", "monte_carlo", "interaction"]
 Quantity = Literal["variance", "squared_error", "signal", "mean2", "snr_conditional", "snr_true", "snr_conditional_1",
                    "snr_true_1", "state_bytes"]  # fmt: skip
-_WORST = {
-    "variance": np.inf,
-    "squared_error": np.inf,
-    "snr_conditional": 0.0,
-    "snr_true": 0.0,
-    "snr_conditional_1": 0.0,
-    "snr_true_1": 0.0,
-}  # of a method that diverged
+_RATIOS = ("snr_conditional", "snr_true", "snr_conditional_1", "snr_true_1")
+_WORST = {"variance": np.inf, "squared_error": np.inf, **dict.fromkeys(_RATIOS, 0.0)}  # of a method that diverged
 Moment = Literal["start", "first", "end", "along"]
 Along = Literal["best", "envelope"]
 
