@@ -195,7 +195,16 @@ class Page(Mapping):
         expect, path = {"spec": self.about["spec"], "place": f"{name}.parquet"}, self.folder / f"{name}.parquet"
         if not path.is_file():
             raise NotKept(f"{path}: no such rows; restore them: git checkout {path}, or make the page: {self._made_by}")
-        return artifact.read_table(path, expect=expect, rebuild=f"git checkout {path}")
+        state = path.stat()
+        key = name, state.st_mtime_ns, state.st_size
+        if key not in self._tables:  # claims ask for the same table again and again
+            self._tables[key] = artifact.read_table(path, expect=expect, rebuild=f"git checkout {path}")
+        return self._tables[key]
+
+    @cached_property
+    def _tables(self) -> dict[tuple[str, int, int], Any]:
+        """The tables that were read, by name and state of the file."""
+        return {}
 
     def __contains__(self, name: object) -> bool:
         return name in Gathered(self.study, self.study.family.tables)
