@@ -32,8 +32,8 @@ from thirty_cases.common import CASES
 from thirty_cases.page import COLUMNS, cells, tables
 
 import lowvar
-from lowvar.vi.elbo import elbo
 from lowvar.vi.settings import BATCH, STEP_SIZE
+from lowvar.vi.variational import elbo
 
 STEPS, SEEDS = 5000, 3
 GRID = (0.003, 0.01, 0.03, 0.1)

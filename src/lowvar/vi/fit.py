@@ -20,7 +20,6 @@ from lowvar.core.keys import named_key, numpy_generator
 from lowvar.errors import UserError, chosen_names, kind_of, whole
 from lowvar.vi import linear_response, saved
 from lowvar.vi.devices import divided
-from lowvar.vi.elbo import common_elbo
 from lowvar.vi.estimators import GRADIENT
 from lowvar.vi.estimators.base import Estimator
 from lowvar.vi.guides.gaussian import with_guide
@@ -51,6 +50,7 @@ from lowvar.vi.settings import (
     starts,
 )
 from lowvar.vi.summary import summary as table_of
+from lowvar.vi.variational import common_elbo
 from lowvar.vi.weighted import doubt, guides, shares
 
 if TYPE_CHECKING:

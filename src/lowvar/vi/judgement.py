@@ -12,10 +12,9 @@ import numpy as np
 
 from lowvar.core.keys import named_key, numpy_generator
 from lowvar.vi.descent import of_batch
-from lowvar.vi.elbo import at_draws
 from lowvar.vi.guides.gaussian import GUIDES
 from lowvar.vi.run.settings import LBFGS
-from lowvar.vi.variational import prior_of
+from lowvar.vi.variational import at_draws, prior_of
 
 LEAST = 200  # minimum number of draws for a sufficient tail
 

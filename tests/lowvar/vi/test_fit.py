@@ -15,9 +15,9 @@ from short_fits import DATA, N, regression
 
 import lowvar
 from lowvar.errors import UserError
-from lowvar.vi.elbo import elbo
 from lowvar.vi.judgement import LEAST, log_weights
 from lowvar.vi.numpyro.model import from_numpyro
+from lowvar.vi.variational import elbo
 
 X, IN_JAX = DATA["x"], {key: jnp.asarray(value) for key, value in DATA.items()}  # as NumPyro's own functions need them
 

@@ -27,10 +27,10 @@ from lowvar.core.optimizers import answer
 from lowvar.errors import UserError
 from lowvar.vi.batches import BATCHES, Noise, Plan, sampler
 from lowvar.vi.descent import descents, make_estimator, of_batch
-from lowvar.vi.elbo import common_elbo
 from lowvar.vi.estimators import GRADIENT
 from lowvar.vi.estimators.following import following
 from lowvar.vi.gradient_errors import measurer
+from lowvar.vi.variational import common_elbo
 
 _READ = 2**22  # bytes of a table, above which mapped runs would read more than caches hold
 _SHARE = 0.8  # of the memory, for tables
