@@ -494,10 +494,7 @@ class _Look:
         for _, site, at, low, high in brackets:
             z = self.mu.copy()
             z[at] = (low + high) / 2
-            entry, where = at - self.problem.sites[site].start, self.problem.sites[site]
-            which = "" if where.stop - where.start == 1 else f", of which entry {entry} moves"
-            there, here = (np.array2string(self._value(site, one), precision=3, threshold=6) for one in (z, self.mu))
-            moves.append((f"at {site!r} = {there} in place of {here}{which}", z))
+            moves.append((_moved(site, self._value(site, z), self._value(site, self.mu)), z))
         return moves
 
     def _value(self, site: str, z: np.ndarray) -> np.ndarray:
@@ -511,6 +508,21 @@ class _Look:
             z[:, at] = row
             points.append(z)
         return np.split(self.heights(np.concatenate(points)), np.cumsum([len(row) for row in rows])[:-1])
+
+
+def _moved(site: str, there: np.ndarray, here: np.ndarray) -> str:
+    """The entries of a site that differ at another mode, at most three, in words.
+
+    >>> _moved("w", np.array(3.0), np.array(0.1))
+    "at 'w' = 3 in place of 0.1"
+    >>> _moved("w", np.array([[0.0, 2.0]]), np.array([[0.0, -2.0]]))
+    "at 'w[0, 1]' = 2 in place of -2"
+    """
+    places = np.argwhere(~np.isclose(there, here, rtol=1e-5, atol=0))
+    names = [f"{site}[{', '.join(map(str, at))}]" if there.ndim else site for at in places[:3]]
+    new, old = (", ".join(f"{of[tuple(at)]:.3g}" for at in places[:3]) for of in (there, here))
+    more = f" (and {len(places) - 3} more entries)" if len(places) > 3 else ""
+    return f"at {', '.join(map(repr, names))} = {new} in place of {old}{more}"
 
 
 def _subsets(sites: list[str]) -> Iterator[tuple[str, ...]]:
@@ -709,7 +721,7 @@ def _remedy(fit, params, settings, late: bool) -> str:
     least = float(problem.backend.to_numpy(problem.guide.scale(params))[noisy].min())
     step = settings.step_sizes[0]
     if late:
-        more = "mend that first" if settings.optimizer == LBFGS else "increase num_steps first"
+        more = "let it converge first" if settings.optimizer == LBFGS else "increase num_steps first"
         first = f"k-hat says little before convergence: {more}; if it stays high, "
     elif settings.optimizer == "adam" and not settings.own and settings.schedule is None and step > least / 2:
         first = (

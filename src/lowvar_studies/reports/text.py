@@ -13,7 +13,7 @@ _NAMES = {"elbo": "ELBO", "mae": "MAE", "rmse": "RMSE", "snr": "SNR", "sd": "sta
           "to_iid": "variance / that of iid", "same_side": "share on one side"}  # fmt: skip
 _UNITS = {"iterations": "iteration", "seconds": "time", "step": "step time"}  # of effort
 _OWN = re.compile(r"ours\b(?!, beside)")  # sources of claims whose number nobody published
-_LINES = 17  # methods of a problem in a figure of a page, at most
+_LINES = 17  # methods of a problem in a figure of a page, at most: as many as colours and markers tell apart
 _MANY = 100  # times as many repetitions, from which a claim counts as a tie
 
 
@@ -56,7 +56,7 @@ def pictures(study: Any, kept: Collection[str]) -> list[str]:
     The others have a line for each method, and are not on a page with more methods than a reader can tell apart.
     """
     judged = [kind for kind, figure in study.figures.items() if figure.table in kept]
-    methods = Counter(problem for problem, *_ in study.experiment.runs())
+    methods = Counter(problem for problem, _ in {(problem, method) for problem, method, _ in study.experiment.runs()})
     others = study.figures if max(methods.values(), default=0) <= _LINES else ()
     return list(dict.fromkeys([study.headline.name, *judged, *others]))
 

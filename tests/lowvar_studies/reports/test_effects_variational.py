@@ -393,6 +393,8 @@ def test_diverged_methods(judge):
         row = ratio(judge, gone, there, **more)
         assert (row["verdict"], row["note"]) == (verdict, f"mine; {where} every step size")
         assert row["ours"] == pytest.approx(ours, nan_ok=True)
+    both = gradients("mc", lost=True, test_log_likelihood=-1.0)
+    assert ratio(judge, gone, both)["verdict"] == "undecided"
     for more, verdict, place in [
         ({}, "fails", "every step size"), ({"of": "test_log_likelihood"}, "fails", "every step size"),
         ({"method": "mc", "others": ["mlmc"]}, "holds", "every step size"), ({"step_size": 0.1}, "fails", "step size 0.1"),

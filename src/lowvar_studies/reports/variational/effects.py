@@ -320,7 +320,8 @@ def measured_ratio(tables, problem: str, method: str, of: Quantity, others: tupl
         return Effects([_state_ratio(tables, problem, method, other, backend) for other in others])
     mine = _line(tables, problem, method, backend)
     if mine is None:
-        return _of_lost(of, moment, True, _diverged(method)) if others else Effect.undecided(_diverged(method))
+        alone = others and all(_line(tables, problem, other, backend) is not None for other in others)
+        return _of_lost(of, moment, True, _diverged(method)) if alone else Effect.undecided(_diverged(method))
     theirs, at, each, notes = to or of, to_moment or moment, [], []
     for other in others or (method,):
         rival = _line(tables, problem, other, backend)
@@ -344,7 +345,7 @@ def measured_ratio(tables, problem: str, method: str, of: Quantity, others: tupl
 
 
 def _of_lost(of, moment, mine, note):
-    """The ratio of a method to its rivals, of which it alone (``mine``) or all of them diverged."""
+    """The ratio of a method to its rivals, where it alone (``mine``) or they alone diverged."""
     if moment == "start" or of not in _WORST:
         return Effect.undecided(note)
     return Effect.certain(_WORST[of] if mine else np.inf if _WORST[of] == 0 else 0.0, note)
