@@ -517,8 +517,12 @@ def _moved(site: str, there: np.ndarray, here: np.ndarray) -> str:
     "at 'w' = 3 in place of 0.1"
     >>> _moved("w", np.array([[0.0, 2.0]]), np.array([[0.0, -2.0]]))
     "at 'w[0, 1]' = 2 in place of -2"
+    >>> _moved("p", np.array(1.0), np.array(1.0))  # at a bound, where unconstrained values are lost to rounding
+    "at another unconstrained value of 'p', which rounds to the same one"
     """
     places = np.argwhere(~np.isclose(there, here, rtol=1e-5, atol=0))
+    if not len(places):
+        return f"at another unconstrained value of {site!r}, which rounds to the same one"
     names = [f"{site}[{', '.join(map(str, at))}]" if there.ndim else site for at in places[:3]]
     new, old = (", ".join(f"{of[tuple(at)]:.3g}" for at in places[:3]) for of in (there, here))
     more = f" (and {len(places) - 3} more entries)" if len(places) > 3 else ""

@@ -13,7 +13,7 @@ _NAMES = {"elbo": "ELBO", "mae": "MAE", "rmse": "RMSE", "snr": "SNR", "sd": "sta
           "to_iid": "variance / that of iid", "same_side": "share on one side"}  # fmt: skip
 _UNITS = {"iterations": "iteration", "seconds": "time", "step": "step time"}  # of effort
 _OWN = re.compile(r"ours\b(?!, beside)")  # sources of claims whose number nobody published
-_LINES = 17  # methods of a problem in a figure of a page, at most: as many as colours and markers tell apart
+_LINES = 17  # methods of a problem in a figure of a page, at most: our choice
 _MANY = 100  # times as many repetitions, from which a claim counts as a tie
 
 
