@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lowvar.core.keys import named_key, numpy_generator
 from lowvar.errors import UserError
 from lowvar.vi.guides.gaussian import MeanField, initial_params
 from lowvar.vi.guides.interface import Guide
@@ -462,6 +461,8 @@ def common_elbo(problem, samples: int) -> Callable[[Any], tuple[np.ndarray, np.n
     The program is the one that k-hat uses; the draws are NumPy's: programs for them would be a tenth of a first fit's
     time.
     """
+    from lowvar.core.keys import named_key, numpy_generator  # loads JAX: not when a file of experiments is read
+
     value = elbo(problem)
     own = numpy_generator(named_key(0, "elbo", problem.name)).standard_normal((samples, problem.noise_dim))
     draws = problem.backend.asarray(own.astype(problem.dtype))
