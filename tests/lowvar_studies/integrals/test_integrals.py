@@ -34,8 +34,8 @@ def gauss_legendre(half_width, panels, nodes):
 
 
 @cache
-def simulated(name):
-    return catalogue.build(name, observations="simulated")
+def simulated(name, **options):
+    return catalogue.build(name, observations="simulated", **options)
 
 
 @pytest.mark.parametrize(("name", "options"), [*NORMAL, ("borehole", {"second_arguments": "deviations"})])
@@ -119,7 +119,9 @@ def test_lotka_volterra_against_another_solver():
     np.testing.assert_allclose(along @ problem.score(0, x[None])[0], np.array(slope) / (2 * h), rtol=1e-4, atol=1e-4)
     states = problem.about["solve"](x[None], np.array([1900, 1910, *problem.about["task_times"]]))
     np.testing.assert_allclose(states[0, 0], np.exp(x[4:6]), rtol=1e-12)
-    np.testing.assert_allclose(states[0, 2:, 0], [problem.value(t, x[None])[0] for t in range(2)], rtol=1e-6)
+    for column, species in enumerate(problem.about["series"]):
+        one = simulated("lotka_volterra", species=species)
+        np.testing.assert_allclose(states[0, 2:, column], [one.value(t, x[None])[0] for t in range(2)], rtol=1e-6)
     field = lambda s, v: [v[0] * (r[0] - r[1] * v[1]), v[1] * (r[2] * v[0] - r[3])]  # noqa: E731
     r = np.exp(x)
     other = solve_ivp(field, (0, 10), r[4:6], "DOP853", rtol=1e-10, atol=1e-10).y[:, -1]
@@ -243,6 +245,7 @@ def test_the_catalogue():
         for k, (first, last) in ends.items():
             tasks = catalogue.build("lotka_volterra", tasks=k, second=second, observations="simulated").tasks
             assert (tasks[0], tasks[-1]) == (f"hare {first}", f"hare {last}")
+    assert catalogue.build("lotka_volterra", species="lynx", observations="simulated").tasks[0] == "lynx 1913.0"
 
 
 OTHER = Prepared({"x": np.zeros((2, 1)), "y": np.zeros(2)}, {"dataset": "sonar", "scaling": "none"}, "")
@@ -257,6 +260,7 @@ OTHER = Prepared({"x": np.zeros((2, 1)), "y": np.zeros(2)}, {"dataset": "sonar",
         ("lotka_volterra", OTHER, {}, "hudson_bay"),
         ("van_der_pol", None, {"constants": 3}, "constants"),
         ("lotka_volterra", None, {"tasks": 3}, "tasks"),
+        ("lotka_volterra", None, {"species": "fox"}, "species.*'fox'"),
     ],
 )
 def test_mistakes_are_one_sentence(name, data, options, argument):
