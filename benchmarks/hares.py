@@ -2,8 +2,8 @@
 
 Tables 3 (hares) and 5 (lynxes) of Sun, Barp and Briol, again, on other chains than the page `vvcv_lotka`: no-U-turn
 sampling whose warm-up adapts a diagonal mass matrix, as Stan's does. The page's has the posterior's covariance, with
-which states are nearly independent. The control functional is solved in double precision, and as the published code solves it: its
-matrix, and the inverse of that, in single precision.
+which states are nearly independent. The control functional is solved in double precision, and as the published code
+solves it: its matrix, and the inverse of that, in single precision.
 
     python benchmarks/hares.py         # half an hour; fills the table of the page
     python benchmarks/hares.py --page  # nothing: fills it from the rows
