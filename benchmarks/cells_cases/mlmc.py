@@ -22,13 +22,14 @@ POOL = 512  # scrambled point sets that runs with rqmc choose from at random
 LOG_2PI = math.log(2 * math.pi)
 
 
-def rows(dataset: str, train: int | None = None):
+def rows(settings, dataset: str, train: int | None = None):
     """The page's rows to fit: a fifth is held out, as the page's seed has it, and ``train`` of the others are kept."""
     from lowvar.core.keys import named_key
 
     with np.load(common.prepared(dataset, "standard")) as data:
         x, y = data["x"], data["y"]
-    order = np.random.default_rng(np.asarray(jax.random.key_data(named_key(0, dataset, "split")))).permutation(len(x))
+    key = jax.random.key_data(named_key(settings["seed"], dataset, "split"))
+    order = np.random.default_rng(np.asarray(key)).permutation(len(x))
     fit = order[math.ceil(0.2 * len(x)) :][:train]
     return x[fit].astype(np.float32), y[fit]
 
@@ -175,7 +176,7 @@ def variance_logistic() -> list[Found]:
     settings = common.experiment("mlmc")
     of, solver = settings["problems"]["blr"]["methods"], settings["solver"]
     n, iterations = solver["particles"], solver["epochs"]
-    log_joint, spread = logistic(*rows("breast_cancer"))
+    log_joint, spread = logistic(*rows(settings, "breast_cancer"))
     problem = Problem(log_joint, spread, 4731)
     pool = point_sets(POOL, n, problem.d, 1)
     grid = np.round(10 ** np.arange(0, math.log10(iterations), 1 / solver["per_decade"])).astype(int)
@@ -214,7 +215,7 @@ def elbo_network() -> list[Found]:
     settings = common.experiment("mlmc")
     problem, solver = settings["problems"]["bnn"], settings["solver"]
     of, n = problem["methods"], problem["solver"]["particles"]
-    log_joint, spread = network(*rows("wine_quality_red", problem["split"]["train"]))
+    log_joint, spread = network(*rows(settings, "wine_quality_red", problem["split"]["train"]))
     one = Problem(log_joint, spread, 4733)
     pool = point_sets(POOL // 2, n, one.d, 2)
     ends = {
@@ -235,7 +236,7 @@ def elbo_logistic_tuned() -> list[Found]:
     settings = common.experiment("mlmc_tuned")
     of, solver, tuning = settings["problems"]["blr"]["methods"], settings["solver"], settings["tuning"]
     n = solver["particles"]
-    log_joint, spread = logistic(*rows("breast_cancer"))
+    log_joint, spread = logistic(*rows(settings, "breast_cancer"))
     problem = Problem(log_joint, spread, 4734)
     pool, ends, notes = point_sets(POOL, n, problem.d, 3), {}, []
     for name in ("mc", "rqmc", "mlmc"):
