@@ -130,7 +130,7 @@ def compute(args) -> None:
     path = Path(REPOSITORY / "data/prepared/hudson_bay-none.npz")
     real = args.size != "smallest"
     if real and not path.is_file():
-        raise SystemExit(f"{path}: no such file; make it with: lowvar prepare hudson_bay")
+        raise SystemExit(f"{path}: no such file; make it with: lowvar prepare hudson_bay --scaling none")
     given = {"data": load(path)} if real else {"observations": "simulated"}
     count, states, warmup = sized(args.size, (60, STATES, WARMUP), (10, STATES, WARMUP), (2, 20, 20))
     methods = Study.load(REPOSITORY / f"workflow/experiments/{EXPERIMENT}.yaml", "paper").experiment.methods

@@ -6,6 +6,19 @@ from lowvar_studies.reports.declarations import Frame
 from lowvar_studies.reports.drawing.rows import problems
 
 
+def compared(rows: Frame) -> Frame:
+    """The rows of problems with several methods; all rows where no problem has.
+
+    A panel with one method compares nothing.
+
+    >>> import pandas as pd
+    >>> compared(pd.DataFrame({"problem": ["a", "a", "b"], "method": ["mc", "cv", "mc"]}))["problem"].tolist()
+    ['a', 'a']
+    """
+    several = rows.groupby("problem")["method"].transform("nunique") > 1
+    return rows[several] if several.any() else rows
+
+
 def by_sizes(rows: Frame) -> list[tuple[str, str]]:
     """Problem and sizes of each panel."""
     places = {name: rank for rank, name in enumerate(problems(rows))}

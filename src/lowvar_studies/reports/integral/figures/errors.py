@@ -14,7 +14,7 @@ from lowvar_studies.reports.drawing.style import integrators
 from lowvar_studies.reports.integral import errors as tables
 from lowvar_studies.reports.integral import illustrations
 from lowvar_studies.reports.integral.estimates import last_task
-from lowvar_studies.reports.integral.figures.common import title
+from lowvar_studies.reports.integral.figures.common import compared, title
 
 AXES = {"m": "points m of the task", "points": "points of all tasks"}
 _STEP = 1.045  # factor on the horizontal axis between methods at their only number of points
@@ -29,7 +29,8 @@ def select(errors: Frame) -> Frame:
 
 
 def draw(rows: Frame) -> Picture:
-    """A panel for each problem."""
+    """A panel for each problem in which methods can be compared."""
+    rows = compared(rows)
     names, looks = problems(rows), integrators(rows["method"])
     fig, axes = charts.grid(len(names), y="mean absolute error", height=3.3)
     for name, ax in zip(names, axes, strict=True):
@@ -90,7 +91,8 @@ ERRORS = Figure(
 
 
 def draw_seconds(rows: Frame) -> Picture:
-    """A row of two panels for each problem: time against points, and error against time."""
+    """A row of two panels for each problem in which methods can be compared: time and points, and error and time."""
+    rows = compared(rows)
     names, looks = problems(rows), integrators(rows["method"])
     fig = drawing.figure(2.9 * len(names) + 0.2)
     axes = fig.subplots(len(names), 2, squeeze=False)

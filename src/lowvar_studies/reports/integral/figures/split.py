@@ -15,7 +15,7 @@ from lowvar_studies.reports.drawing.rows import one_backend
 from lowvar_studies.reports.drawing.style import integrators
 from lowvar_studies.reports.integral.errors import DECOMPOSITION
 from lowvar_studies.reports.integral.estimates import last_task
-from lowvar_studies.reports.integral.figures.common import by_sizes, title
+from lowvar_studies.reports.integral.figures.common import by_sizes, compared, title
 
 PARTS = {"bias2": ("bias²", "#D55E00", "D"), "variance": ("variance", "#0072B2", "o")}
 _PLACE = {"bias2": -0.16, "variance": 0.16}  # of a dot in its row of height 1
@@ -32,11 +32,12 @@ def select(decomposition: Frame) -> Frame:
 
 
 def draw(rows: Frame) -> Picture:
-    """A panel for each problem and sizes, a row for each method.
+    """A panel for each problem in which methods can be compared, and sizes; a row for each method.
 
     The two parts are below each other, because bars cannot be stacked on a logarithmic axis. Text at the right compares
     the mean squared error with Monte Carlo's.
     """
+    rows = compared(rows)
     groups, looks = by_sizes(rows), integrators(rows["method"])
     columns = min(len(groups), 2)
     fig = drawing.figure(math.ceil(len(groups) / columns) * (0.38 * len(looks) + 0.8) + 0.25)
