@@ -43,7 +43,7 @@ def lotka_volterra(
     observations: Observations = "published",
     species: Species = "hare",
 ) -> IntegralProblem:
-    """``v_1' = alpha v_1 - beta v_1 v_2``, ``v_2' = delta v_1 v_2 - gamma v_2``; tasks are means of one.
+    """``v_1' = alpha v_1 - beta v_1 v_2``, ``v_2' = delta v_1 v_2 - gamma v_2``; means of ``v_i(s)``.
 
     ``v_1`` are the hares and ``v_2`` the lynxes, from 1900 on, both observed with log-normal noise. A point holds the
     logarithms of the parameters, in the order of ``PARAMETERS``, with independent normal priors. Both initial states
