@@ -32,12 +32,14 @@ def select(decomposition: Frame) -> Frame:
 
 
 def draw(rows: Frame) -> Picture:
-    """A panel for each problem in which methods can be compared, and sizes; a row for each method.
+    """A panel for each problem with Monte Carlo and another method, and sizes; a row for each method.
 
     The two parts are below each other, because bars cannot be stacked on a logarithmic axis. Text at the right compares
     the mean squared error with Monte Carlo's.
     """
     rows = compared(rows)
+    based = rows["method"].eq(_BASELINE).groupby(rows["problem"]).transform("any")
+    rows = rows[based] if based.any() else rows
     groups, looks = by_sizes(rows), integrators(rows["method"])
     columns = min(len(groups), 2)
     fig = drawing.figure(math.ceil(len(groups) / columns) * (0.38 * len(looks) + 0.8) + 0.25)
