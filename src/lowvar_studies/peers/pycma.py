@@ -69,9 +69,18 @@ class pycma(Gaussian):
 
     @property
     def mean(self) -> np.ndarray:
-        """The distribution's mean, ``(dim,)``."""
-        return np.array(self._strategy.mean)
+        """The distribution's mean, ``(dim,)``.
+
+        Once the condition number of its covariance exceeds 1e12, pycma changes its coordinates, in which it keeps the
+        mean.
+        """
+        return np.array(self._strategy.gp.pheno(self._strategy.mean))
 
     def scale_and_axes(self) -> tuple[float, np.ndarray]:
         """May lack the last few generations' updates: pycma decomposes its covariance lazily."""
-        return self._strategy.sigma, self._strategy.D * self._strategy.sigma_vec.scaling
+        strategy = self._strategy
+        scaling = strategy.sigma_vec.scaling
+        if strategy.gp.isidentity:
+            return strategy.sigma, strategy.D * scaling
+        columns = np.reshape(scaling, (-1, 1)) * strategy.B * strategy.D
+        return strategy.sigma, np.linalg.svd(np.stack([strategy.gp.pheno(one) for one in columns.T]), compute_uv=False)

@@ -86,8 +86,8 @@ class Test(Strict):
     * ``detectable`` beside a bound: the bound is a hypothesis, such as the 95 % that an interval promises. It fails if
       the interval excludes it. Otherwise it holds if both ends of the interval are nearer to the value than
       ``detectable``: a value so far beyond the bound would have been excluded.
-    * counts and shares of repetitions: the value itself must meet the bound, and the worst result of as many
-      repetitions must fail.
+    * shares of repetitions, with a bound of 0 or 1, so of all or none: the value itself must meet the bound, and the
+      worst result of as many repetitions must fail.
     """
 
     model_config = pydantic.ConfigDict(strict=True, allow_inf_nan=False)  # else true and "1" would count as 1
@@ -396,7 +396,7 @@ def _verdict(test, effect):
         limit = bound + slack
         bottom, top = (low, high) if sign > 0 else (-high, -low)
         excluded = bottom > limit or (bottom == limit and strict and effect.bounds is not None)
-        top = sign * effect.value if effect.counted else top
+        top = sign * effect.value if effect.counted and abs(bound) in test.range else top  # of all or none
         met = top < limit or (top == limit and not strict)
         if test.detectable is not None:
             met |= not excluded and max(effect.value - low, high - effect.value) < test.detectable

@@ -37,8 +37,8 @@ class Effect:
         note: what was compared, for the claim's note.
         bounds: the smallest and the largest value that the results allow, if they differ from ``low`` and ``high``; NaN
             if the results decide nothing. Bounds are exact: one that equals a strict bound violates it.
-        counted: the value is a count or share over repetitions: the claim holds if the value itself meets the bound,
-            and fails if the interval excludes the bound.
+        counted: the value is a share over repetitions: a claim on all or none holds if the value itself meets the
+            bound, and fails if the interval excludes it.
         reach: of a count or share: the largest ``low`` and the smallest ``high`` that as many repetitions can give.
         errors: standard errors of the value that add in quadrature; the first is that over repetitions.
         rank: orders effects in place of ``value``.

@@ -130,7 +130,7 @@ def scoreboard(pages: Mapping[str, Page]) -> str:
                 ("", "", verdicts["fails"]) if whose == "ours" else (causes["paper"], causes["setting"], causes[""])
             )
             rows += [(title, whose, verdicts["holds"], *reasons, verdicts["undecided"])] if len(some) else []
-    heads = ("paper", "claims", "held", "failed, for the paper's reason", "failed, for our setting",
+    heads = ("paper", "claims", "held", "failed, for the paper's reason", "failed, perhaps for our setting",
              "failed, cause unknown (ours: the answer is no)", "undecided")  # fmt: skip
     stale = [name for name, page in pages.items() if page.changed]
     said = [f"Of these, claims of pages that are stale: {', '.join(stale)}."] if stale else []

@@ -37,6 +37,7 @@ _UNREAD = {"estimates": ["value", "standard_error"]}  # by no claim and no figur
 _COUNTED = (("holds", 6), ("fails", 6), ("undecided", 7))
 _WORDS = ("verdict", "statement", "source", "cause", "note")
 _SAME = 1e-6  # relative difference of numbers that another processor may give
+_ROUNDING = 1e-3  # and of those of a long run, as a part of their intervals
 _ABOUT = ("experiment", "scale", "spec", "commit", "dates", "versions", "jobs", "code")
 
 
@@ -272,7 +273,10 @@ class Page(Mapping):
         """The parts of the page, from the kept rows; ``text``, as it is, says its folder, and tables without rows."""
         stated = re.search(rf"^`lowvar remake {self.name} --folder ([^`]*)`", text, re.MULTILINE)
         own = self._own_table() or _section_before_figures(text)
-        return page_parts(self.study, self.about, verdicts, own, list(self), stated[1] if stated else "")
+        folder = self.option.removeprefix(" --folder ")
+        if stated and Path(stated[1]).resolve() == self.text.parent.resolve():
+            folder = stated[1]
+        return page_parts(self.study, self.about, verdicts, own, list(self), folder)
 
     @staticmethod
     def _whole(text: str, parts: list[str]) -> str:
@@ -408,24 +412,34 @@ def listed(pages: Sequence[Page]) -> str:
     return "\n".join([*lines, total])
 
 
-def apart(now, before, only: Sequence[str] | None = None) -> list[str]:
+def apart(now, before, only: Sequence[str] | None = None, *, again: bool = False) -> list[str]:
     """How a verdict differs from a kept one, in words; none if it does not.
 
     Args:
         now: a row of verdicts.
         before: the kept row.
         only: the columns to compare; None for all.
+        again: whether jobs ran again, perhaps on another processor: numbers may then differ by a thousandth of their
+            interval.
     """
+    width = before["high"] - before["low"] if again else 0.0
     found = [f"its {key} was {before[key]!r}, and is {now[key]!r}" for key in only or _WORDS if now[key] != before[key]]
     numbers = () if only else ("ours", "low", "high", "published")
-    if not only and not same(now["more"], before["more"]):
+    if not only and not again and not same(now["more"], before["more"]):
         found.append(f"{before['more']:.3g} times as many repetitions would have decided it, and {now['more']:.3g} now")
-    if not all(same(now[key], before[key]) for key in numbers):
+    if not all(same(now[key], before[key], width) for key in numbers):
         was, is_ = (f"{row['ours']:.6g} [{row['low']:.6g}, {row['high']:.6g}]" for row in (before, now))
         found.append(f"{was} on the page, {is_} now")
     return found
 
 
-def same(a: float, b: float) -> bool:
-    """Whether two numbers agree up to rounding on another processor."""
-    return math.isclose(a, b, rel_tol=_SAME, abs_tol=1e-300) or (math.isnan(a) and math.isnan(b))
+def same(a: float, b: float, width: float = 0.0) -> bool:
+    """Whether two numbers agree up to rounding on another processor.
+
+    Args:
+        a: a number.
+        b: the other.
+        width: of the interval of a number that a long run made, where rounding grows.
+    """
+    slack = _ROUNDING * width if 0 < width < math.inf else 0.0
+    return math.isclose(a, b, rel_tol=_SAME, abs_tol=max(slack, 1e-300)) or (math.isnan(a) and math.isnan(b))

@@ -148,6 +148,9 @@ def remake(page: Page, claim: str | None = None, figure: str | None = None, *, s
     study = Study.load(page.about["experiment"], page.about["scale"], results, data)
     stated = {one.id: one for one in judging.load(study.claims)} if study.claims else {}
     if claim is not None:
+        claim = claim.removeprefix(f"{page.name}:")
+        if claim not in stated and (elsewhere := _pages_of(claim, study)):
+            raise UserError(f"--claim {claim}: it is of page {elsewhere}: lowvar remake {elsewhere} --claim {claim}")
         check_known("claim", claim, stated, where=page.name, see=str(page.text))
     if figure is not None:
         check_known("figure", figure, study.figures, where=page.name)
@@ -170,10 +173,11 @@ def remake(page: Page, claim: str | None = None, figure: str | None = None, *, s
         for name in claims:
             now = verdicts.loc[name]
             keys = ("verdict",) if other else None
-            differs = apart(now, before.loc[name], keys) if name in before.index else ["it is not on the page"]
+            on_page = name in before.index
+            differs = apart(now, before.loc[name], keys, again=True) if on_page else ["it is not on the page"]
             agree &= not differs
             lines += [f"{name}: {now['statement']}", f"  now: {_said(now)}",
-                      *([f"  kept: {_said(before.loc[name])}"] if name in before.index else []),
+                      *([f"  kept: {_said(before.loc[name])}"] if on_page else []),
                       "  " + ("; ".join(differs) or ("the verdict is the same" if other else "the same"))]  # fmt: skip
         if set(BESIDE) & set(tables.used):
             lines.append(_TIMED)
@@ -196,6 +200,12 @@ def remake(page: Page, claim: str | None = None, figure: str | None = None, *, s
                for label, job in part.used.items()}  # fmt: skip
     lines.append(_cost(part.ran, seconds, time.monotonic() - start))
     return Remade(lines, bool(agree), part.ran, seconds)
+
+
+def _pages_of(claim: str, study: Study) -> str:
+    """The pages that have a claim of this name, in words; none if no page has."""
+    files = sorted(study.claims.parent.glob("*.yaml")) if study.claims else []
+    return " or ".join(file.stem for file in files if any(one.id == claim for one in judging.load(file)))
 
 
 def _folder(out: str | Path) -> None:
@@ -278,7 +288,8 @@ def side_by_side(now, before, most: int, *, compared: bool = True) -> list[str]:
     numbers = [name for name in now if pd.api.types.is_float_dtype(now[name]) and now[name].nunique()]
     if list(now.columns) != list(before.columns) or len(now) != len(before) or not numbers:
         return []
-    off = {name: _off(now[name].to_numpy(float), before[name].to_numpy(float)) for name in numbers}
+    width = _widths(before)
+    off = {name: _off(now[name], before[name], width.get(name, np.zeros(len(before)))) for name in numbers}
     shown = max(numbers, key=lambda name: off[name].max())
     if differs := compared and bool(off[shown].any()):
         rows = np.sort(np.argsort(-off[shown], kind="stable")[:most])
@@ -294,11 +305,25 @@ def side_by_side(now, before, most: int, *, compared: bool = True) -> list[str]:
     return lines + ([f"and {len(now) - len(rows)} {more}"] if len(rows) < len(now) else [])
 
 
-def _off(now, before):
+def _widths(rows) -> dict[str, Any]:
+    """The width of the interval of each number that has one, by column."""
+    columns, found = list(rows), {}
+    for low in (name for name in columns if name == "low" or name.endswith("_low")):
+        stem, high = low.removesuffix("low"), f"{low.removesuffix('low')}high"
+        if high in columns:
+            before = columns[max(columns.index(low) - 1, 0)]  # the value stands before its interval
+            named = [stem.rstrip("_"), *(f"{stem}{word}" for word in ("mean", "median"))]
+            width = (rows[high] - rows[low]).to_numpy(float)
+            found |= {name: width for name in (low, high, before, *named) if name in columns and name not in found}
+    return found
+
+
+def _off(now, before, width):
     """The difference of each number from the kept one, as a part of its size; 0 for the same."""
     import numpy as np
 
-    alike = np.array([same(*pair) for pair in zip(now.tolist(), before.tolist(), strict=True)])
+    alike = np.array([same(*each) for each in zip(now.tolist(), before.tolist(), width.tolist(), strict=True)])
+    now, before = (one.to_numpy(float) for one in (now, before))
     with np.errstate(all="ignore"):
         part = np.abs(now - before) / np.abs(before)
     return np.where(alike, 0.0, np.nan_to_num(part, nan=np.inf))
@@ -335,10 +360,12 @@ def unlike(now, before) -> list[str]:
     """How the rows of a figure differ from the kept ones, a sentence each."""
     if list(now.columns) != list(before.columns) or len(now) != len(before):
         return [f"{len(now)} rows with {len(now.columns)} columns, kept are {len(before)} with {len(before.columns)}"]
-    found = []
+    found, widths = [], _widths(before)
     for name in now:
         pairs = list(zip(now[name].tolist(), before[name].tolist(), strict=True))
-        other = [(a, b) for a, b in pairs if not (same(a, b) if isinstance(a, float) else a == b)]
+        width = widths[name].tolist() if name in widths else [0.0] * len(pairs)
+        other = [pair for pair, one in zip(pairs, width, strict=True)
+                 if not (same(*pair, one) if isinstance(pair[0], float) else pair[0] == pair[1])]  # fmt: skip
         if other:
             sizes = [abs(a - b) / abs(b) for a, b in other if isinstance(a, float) and b and math.isfinite(a - b)]
             by = f", by at most {max(sizes):.2g} of their size" if sizes else ""

@@ -40,7 +40,7 @@ def page_parts(study: Any, about: Mapping[str, Any], claims: Any, own: Sequence[
         *(["## Claims", summary(claims), claims_table(claims, study)] if len(claims) else []),
         *own,
         "## Figures",
-        *(f"![{kind}]({name}-{kind}.png)" for kind in pictures(study, kept)),
+        *(f"![{kind}]({name}-{kind}.png)\n\n`{kind}`: {study.figures[kind].caption}" for kind in pictures(study, kept)),
     ]
 
 

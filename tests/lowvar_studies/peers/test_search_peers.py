@@ -105,6 +105,24 @@ def test_a_driven_peer_survives_failures(case):
     assert np.isfinite(search.propose()).all()
 
 
+def test_the_mean_of_pycma_is_in_the_coordinates_of_the_function():
+    """At a condition number of 1e12, pycma takes other coordinates, in which its covariance is round."""
+    search, _ = driven(GAUSSIAN[0])
+    scales = 10.0 ** np.arange(5)
+
+    def ellipsoid(x):
+        return (x - 1) ** 2 @ scales
+
+    run(search, ellipsoid, 60)
+    (sigma, condition), mean = search.spread, search.mean
+    search._strategy.alleviate_conditioning(10)
+    assert condition > 100 > 1.1 > search._strategy.condition_number
+    np.testing.assert_allclose(search.mean, mean, rtol=1e-9)
+    np.testing.assert_allclose(search.spread, (sigma, condition), rtol=1e-3)  # it decomposes lazily
+    points = run(search, ellipsoid, 5)[-1]
+    assert ellipsoid(search.mean) < np.median(ellipsoid(points))
+
+
 def test_discrete_points_are_of_their_domain():
     ga, _ = driven(DISCRETE[0])
     points = run(ga, lambda x: x.sum(1).astype(float), 3)

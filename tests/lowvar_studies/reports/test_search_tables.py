@@ -84,6 +84,7 @@ def test_a_page_has_the_ends_of_all_runs():
         ["policy", "es_1", "2", "", "0", "", "200 [150, 250]"],
     ]
     assert list(table["gap at the start"]) == ["6", "25", "10", ""]
+    assert list(table["gap of the best point"]) == ["0", "2", "0.5", ""]
     policies = A.ends(traces[traces["problem"] == "policy"], met[:0], optima)
     title, table = summary(Study(ends=policies))
     assert title == "Ends of the runs"

@@ -62,7 +62,8 @@ def summary(tables) -> tuple[str, Frame] | None:
 def ends(tables) -> tuple[str, Frame]:
     """A title, and a row for each problem and method: runs, shares that met the target and diverged, and final gaps.
 
-    Gaps are medians over the repetitions, with quartiles at the end; infinite where a run that diverged is needed. If
+    Gaps are medians over the repetitions, with quartiles at the end; infinite where a run that diverged is needed. That
+    at the end is at the mean of the distribution, and the best point is the best of all that were evaluated. If
     the optimum is unknown there is no target, and the return (-f) stands in place of the gap.
     """
     import pandas as pd
@@ -73,7 +74,7 @@ def ends(tables) -> tuple[str, Frame]:
         known = bool(of_problem["optimum"].notna().any())
         what = "gap" if known else "return"
         for (method, backend), runs in of_problem.groupby(["method", "backend"], sort=False):
-            start, end = ((1 if known else -1) * runs[column].to_numpy(float) for column in ("start", "f"))
+            start, end, best = ((1 if known else -1) * runs[one].to_numpy(float) for one in ("start", "f", "best"))
             middle, low, high = (float(quantile(end, q)) for q in (0.5, 0.25, 0.75))
             out.append({
                 "problem": name,
@@ -83,6 +84,7 @@ def ends(tables) -> tuple[str, Frame]:
                 "not finite (%)": f"{100 * (runs['status'] != 'ok').mean():.0f}",
                 f"{what} at the start": f"{float(quantile(start, 0.5)):.3g}",
                 f"{what} at the end [quartiles]": f"{middle:.3g} [{low:.3g}, {high:.3g}]",
+                f"{what} of the best point": f"{float(quantile(best, 0.5)):.3g}",
             })  # fmt: skip
     table = pd.DataFrame(out).fillna("")
     target = f", target {tables.experiment.search.target:g}" if rows["optimum"].notna().any() else ""
