@@ -26,7 +26,7 @@ from cells_cases.common import claim, standard_error, verdict, worst
 from common import REPOSITORY, about, arguments, fill, number, rounded, table, write  # before JAX
 
 ROWS, PAGE = REPOSITORY / "benchmarks/rows/cells.json", REPOSITORY / "docs/reproduction/README.md"
-HEADS = ("paper", "cell", "kept", "independent", "agree")
+HEADS = ("paper", "cell", "on the page", "independent", "agree")
 MOST = 3.0  # combined standard errors
 QUICK = ("ingo_steps:normalised-stays-discus", "vvcv_unbalanced:swapped-no-gain-60")  # the cells that take seconds
 

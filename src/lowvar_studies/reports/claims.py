@@ -396,7 +396,7 @@ def _verdict(test, effect):
         limit = bound + slack
         bottom, top = (low, high) if sign > 0 else (-high, -low)
         excluded = bottom > limit or (bottom == limit and strict and effect.bounds is not None)
-        top = sign * effect.value if effect.counted and abs(bound) in test.range else top  # of all or none
+        top = sign * effect.value if effect.counted and abs(bound) in (0, 1) else top  # of all or none
         met = top < limit or (top == limit and not strict)
         if test.detectable is not None:
             met |= not excluded and max(effect.value - low, high - effect.value) < test.detectable

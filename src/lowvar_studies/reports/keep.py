@@ -13,6 +13,8 @@ from lowvar_studies.reports.gathered import Gathered
 from lowvar_studies.reports.pages import ROWS, small, write_rows
 from lowvar_studies.reports.text import markdown, own_table, page_parts, pictures
 
+_CLOCK = "Minutes of each job on a clock, including compilation; other programs ran beside."
+
 
 def keep(study: Study, folder: str | Path, *, draft: bool = False) -> list[Path]:
     """Writes ``NAME.md``, ``NAME-FIGURE.png`` and the rows behind them, of an experiment whose runs are complete.
@@ -54,7 +56,11 @@ def keep(study: Study, folder: str | Path, *, draft: bool = False) -> list[Path]
         own = own_table(study, Gathered(study, study.family.tables, made=False))
         parts = page_parts(study, about, claims, own, tables, "" if folder == Path(PAGES) else str(folder))
         if runs:
-            parts += ["## Wall time", "Minutes of each job, including compilation.", markdown(_minutes(runs))]
+            parts += [
+                "## Wall time",
+                _CLOCK,
+                markdown(_minutes(runs)),
+            ]
         write_text(page, "\n\n".join(parts) + "\n")
     for path in {*folder.glob(f"{name}-*.png"), *(folder / ROWS / name).iterdir()} - {*files.values(), *rows}:
         path.unlink()  # of an earlier page

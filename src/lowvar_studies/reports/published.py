@@ -148,9 +148,8 @@ def _number(ax: Axes, y: float, row: dict) -> None:
     interval = (shown, *((shown, shown) if row["far"] else (row["low"], row["high"])))
     charts.dot(ax, y, interval, colour, marker, claim, _SMALLEST)
     if row["far"]:
-        name = claim.removeprefix(row["source"].lower().replace(" ", "") + "-")
         number = f"{float(f'{ratio:.2g}'):g}"  # 2400, not 2.4e+03
-        words, side, shift = (f"{name}: {number} →", "right", -6) if ratio > 1 else (f"← {number}: {name}", "left", 6)
+        words, side, shift = (f"{claim}: {number} →", "right", -6) if ratio > 1 else (f"← {number}: {claim}", "left", 6)
         style = {"ha": side, "va": "center", "fontsize": SMALL, "xytext": (shift, 0), "textcoords": "offset points"}
         ax.annotate(words, (shown, y), **style)
 

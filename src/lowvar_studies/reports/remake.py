@@ -177,7 +177,7 @@ def remake(page: Page, claim: str | None = None, figure: str | None = None, *, s
             differs = apart(now, before.loc[name], keys, again=True) if on_page else ["it is not on the page"]
             agree &= not differs
             lines += [f"{name}: {now['statement']}", f"  now: {_said(now)}",
-                      *([f"  kept: {_said(before.loc[name])}"] if on_page else []),
+                      *([f"  page: {_said(before.loc[name])}"] if on_page else []),
                       "  " + ("; ".join(differs) or ("the verdict is the same" if other else "the same"))]  # fmt: skip
         if set(BESIDE) & set(tables.used):
             lines.append(_TIMED)

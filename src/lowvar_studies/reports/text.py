@@ -40,8 +40,28 @@ def page_parts(study: Any, about: Mapping[str, Any], claims: Any, own: Sequence[
         *(["## Claims", summary(claims), claims_table(claims, study)] if len(claims) else []),
         *own,
         "## Figures",
+        *filter(None, [labels(study)]),
         *(f"![{kind}]({name}-{kind}.png)\n\n`{kind}`: {study.figures[kind].caption}" for kind in pictures(study, kept)),
     ]
+
+
+def labels(study: Any) -> str:
+    """What figures call the methods whose names they do not spell out; nothing if there are none."""
+    from lowvar_studies.reports.drawing import style
+
+    family = {"variational": style.estimators, "search": style.searchers, "integral": style.integrators}
+    looks = family[study.family.name](study.experiment.methods)
+    other = [f'`{name}` is "{look.label}"' for name, look in looks.items() if _plainly(name) != _plainly(look.label)]
+    return f"In the figures {'; '.join(other)}." if other else ""
+
+
+def _plainly(name: str) -> str:
+    """Letters and digits of a name.
+
+    >>> _plainly("es_1e_2") == _plainly("ES 1e-2")
+    True
+    """
+    return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
 def own_table(study: Any, tables: Mapping[str, Any]) -> list[str]:

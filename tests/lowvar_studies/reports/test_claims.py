@@ -84,13 +84,15 @@ def test_the_interval_decides(verdict, bounds, shown, holding, undecided, failin
         (Effect.certain(207), {"published": 208}, "fails"),
         (Effect.undecided("why"), {"below": 1}, "undecided"),
         (Effect(2.0, 1.5, 2.5, bounds=(NAN, NAN)), {"above": 1}, "undecided"),
-        (Effect(0.9, 0.7, 0.98, counted=True), {"at_least": 0.9}, "holds"),  # the repetitions that ran
+        (Effect(1.0, 0.7, 1.0, counted=True), {"at_least": 1}, "holds"),  # all repetitions that ran
+        (Effect(0.9, 0.7, 0.98, counted=True), {"at_least": 0.9}, "undecided"),
+        (Effect(0.9, 0.7, 0.98, counted=True), {"above": 0.6}, "holds"),
         (Effect(0.8, 0.6, 0.92, counted=True), {"at_least": 0.9}, "undecided"),
         (Effect(0.2, 0.1, 0.4, counted=True), {"at_most": 0}, "fails"),
         (Effect(3, 3, 5, counted=True), {"published": 4}, "undecided"),
-        (Effect(1.0, 0.16, 1.0, counted=True, reach=(0.16, 0.84)), {"at_least": 0.9}, "holds"),
+        (Effect(1.0, 0.16, 1.0, counted=True, reach=(0.16, 0.84)), {"at_least": 1}, "holds"),
         (Effect(1.0, 0.16, 1.0, counted=True, reach=(0.16, 0.84)), {"at_least": 0.5}, "undecided"),  # 0 of 2 would pass
-        (Effect(0.0, 0.0, 0.84, counted=True, reach=(0.16, 0.84)), {"at_most": 0.1}, "holds"),
+        (Effect(0.0, 0.0, 0.84, counted=True, reach=(0.16, 0.84)), {"at_most": 0}, "holds"),
         (Effect(0.0, 0.0, 0.84, counted=True, reach=(0.16, 0.84)), {"at_most": 0.2}, "undecided"),
         (Effect(6, 6, 6, counted=True, reach=(6, 0)), {"published": 6}, "holds"),
     ],

@@ -31,7 +31,8 @@ def ends(optimum=0.0, **methods):
 @pytest.mark.parametrize(
     ("reached", "bound", "verdict", "low"),
     [(20, {"at_least": 1}, "holds", 0.8316), (19, {"at_least": 1}, "fails", 0.7513),
-     (17, {"at_least": 0.9}, "undecided", 0.6211), (18, {"at_least": 0.9}, "holds", 0.683),
+     (17, {"at_least": 0.9}, "undecided", 0.6211), (18, {"at_least": 0.9}, "undecided", 0.683),
+     (19, {"at_least": 0.75}, "holds", 0.7513),
      (0, {"at_most": 0}, "holds", 0), (1, {"at_most": 0}, "fails", 0.0013)],
 )  # fmt: skip
 def test_success_rate(judge, reached, bound, verdict, low):

@@ -7,9 +7,11 @@ lines, also for panels that a declaration cannot describe. All read only rows th
 from __future__ import annotations
 
 import math
+import re
 import textwrap
 from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,7 +35,9 @@ _APART = 2.0  # points between the bars of two lines
 _WIDTH, _SAMPLES, _LEAST = 0.012, 400, 3  # of a line, of a panel; points on a line's path; least points of a line
 _MOSTLY, _SAID = 0.95, 2  # share of a line that must lie on another; most hidden lines that a remark names
 _TICKS, _MOST = 3, 7  # least and largest number of labelled ticks
-_LINE, _NOTE = 13.0, "note"  # height of a line of a remark, points, and the mark of remarks
+_LINE, _NOTE = 13.0, "note"  # height of a line of a remark or title, points, and the mark of remarks
+_GAP = 8.0  # points between two titles
+_FEWEST, _CLOSE = 2, 5.0  # least number of labels that thinning leaves; pixels between two, of 100 an inch
 
 
 def no_finish(ax: Axes, rows: Frame, drawn: Frame, looks: Looks) -> None:
@@ -411,10 +415,20 @@ def frame(ax: Axes, low: np.ndarray, middle: np.ndarray, high: np.ndarray) -> No
 
 
 def uncover(fig: Picture) -> None:
-    """Dashes a solid line that lies on an earlier one, which then shows in the gaps, and says so above the panel.
+    """Nothing lies on another: titles and ticks have room, and of two equal lines both show.
 
-    The names are those of the legend's entries of the same look.
+    A title that would run into the next panel or off the page is broken into lines, and an axis whose labels touch
+    loses some. A solid line that lies on an earlier one is dashed, so that this shows in the gaps, and the panel says
+    so; the names are those of the legend's entries of the same look.
     """
+    before = {ax: ax.get_position(original=True) for ax in fig.axes}
+    fig.draw_without_rendering()  # places the panels
+    for ax in fig.axes:
+        _thin(ax.xaxis)
+    _break_titles(fig)
+    for ax, place in before.items():  # from other places, the layout would end elsewhere
+        ax.set_position(place)
+        ax.set_in_layout(True)
     handles: list[Any] = [handle for legend in fig.legends for handle in legend.legend_handles]
     names, rows = {_look(handle): handle.get_label() for handle in handles}, set()
     for ax in fig.axes:
@@ -433,6 +447,63 @@ def uncover(fig: Picture) -> None:
             place = ax.get_subplotspec()
             rows.add(place.rowspan.start if place is not None else 0)
     fig.set_figheight(fig.get_figheight() + 2 * len(rows) * _LINE / 72)  # panels keep their heights
+
+
+def _break_titles(fig: Picture) -> None:
+    """Breaks the titles that are wider than the space up to the next title, and adds the height of their lines."""
+    from matplotlib.text import Text
+
+    page, rows = 0.995 * fig.bbox.width, {}
+    for ax in fig.axes:
+        words = ax.get_title(loc="left")
+        if not words:
+            continue
+        title = next(one for one in ax.get_children() if isinstance(one, Text) and one.get_text() == words)
+        box = ax.get_window_extent()
+        beside = [other.get_window_extent() for other in fig.axes if other.get_title(loc="left")]
+        right = [other.x0 for other in beside if other.x0 > box.x1 and other.y0 < box.y1 and box.y0 < other.y1]
+        _break_title(title, min([*(at - _GAP * fig.dpi / 72 for at in right), page]) - box.x0)
+        place = ax.get_subplotspec()
+        row, more = place.rowspan.start if place is not None else 0, title.get_text().count("\n") - words.count("\n")
+        rows[row] = max(rows.get(row, 0), more)
+    fig.set_figheight(fig.get_figheight() + sum(rows.values()) * _LINE / 72)
+
+
+def _break_title(title: Any, room: float) -> None:
+    """Breaks a title behind colons and commas into lines of at most ``room`` pixels, and between words if it must."""
+
+    def fits(words: str) -> bool:
+        title.set_text(words.strip())
+        return title.get_window_extent().width <= room
+
+    def filled(parts: list[str]) -> list[str]:
+        lines = parts[:1]
+        for more in parts[1:]:
+            if fits(lines[-1] + more):
+                lines[-1] += more
+            else:
+                lines.append(more)
+        return lines
+
+    whole = title.get_text()
+    lines = [line for text in whole.splitlines()
+             for line in ([text] if fits(text) else filled(re.findall(r".+?(?:[:,] |$)", text)))]  # fmt: skip
+    lines = [word for line in lines for word in ([line] if fits(line) else filled(re.findall(r"\S+\s*", line)))]
+    title.set_text("\n".join(line.strip().removesuffix(",") for line in lines))
+
+
+def _thin(axis: Axis) -> None:
+    """Leaves out every other label of a horizontal axis of numbers while two would touch."""
+    from matplotlib.ticker import FixedLocator
+
+    while axis.get_scale() in ("log", "symlog") or not isinstance(axis.get_major_locator(), FixedLocator):
+        places, (low, high) = axis.get_majorticklocs(), axis.get_view_interval()
+        both = zip(places, axis.get_majorticklabels(), strict=False)
+        shown = [(at, one) for at, one in both if one.get_text() and one.get_visible() and low <= at <= high]
+        boxes = [label.get_window_extent() for _, label in shown]
+        if len(boxes) < 2 * _FEWEST or all(one.x1 + _CLOSE < other.x0 for one, other in pairwise(boxes)):
+            return
+        axis.set_ticks([at for at, _ in shown[::2]], labels=[label.get_text() for _, label in shown[::2]])
 
 
 def _look(artist: Any) -> tuple:
@@ -468,9 +539,14 @@ def round_ticks(fig: Picture) -> None:
     Ticks that a figure has set stay, and so do axes without labels, such as those of inner panels and of categories.
     """
     for axis in (axis for ax in fig.axes for axis in (ax.xaxis, ax.yaxis)):
-        if _free(axis) and (places := _round(axis)):
-            axis.set_ticks(places, labels=[word(value) for value in places])
-            axis.set_ticks([], minor=True)
+        round_axis(axis)
+
+
+def round_axis(axis: Axis) -> None:
+    """The same for one axis, in its limits of now."""
+    if _free(axis) and (places := _round(axis)):
+        axis.set_ticks(places, labels=[word(value) for value in places])
+        axis.set_ticks([], minor=True)
 
 
 def _free(axis: Axis) -> bool:

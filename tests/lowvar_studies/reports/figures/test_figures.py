@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 import re
 
 import numpy as np
@@ -9,6 +10,7 @@ import pandas as pd
 import pytest
 import synthetic
 from drawn import FIGURES, draw, labels, line, segments, texts, titles
+from matplotlib.text import Text
 
 from lowvar.core import drawing
 from lowvar.errors import UserError
@@ -137,7 +139,38 @@ def test_step_sizes_at_which_runs_diverged_are_crosses_and_rings_in_a_strip():
         assert (marks.get_marker(), list(marks.get_xdata())) == (marker, places)
         assert 0.7 < marks.get_ydata()[0] < 1  # in the strip at the top, in parts of the panel
     assert not len(line(ax, "joint: all diverged").get_xdata())
+    heights = ax.transAxes.inverted().transform(ax.transData.transform([(1e-3, at) for at in ax.get_yticks()]))[:, 1]
+    words = [label.get_text() for label in ax.get_yticklabels()]
+    assert words[-1] == "diverged"
+    assert "diverged" not in words[:-1]
+    assert max(heights[:-1]) < min(
+        ax.get_ylim()[1], line(ax, "joint_svrg: some diverged").get_ydata()[0]
+    )  # no number in it
     assert ax.transAxes.inverted().transform(ax.transData.transform((1e-3, last["gap_high"].max())))[1] < 0.83
+
+
+def test_intervals_that_leave_the_panel_of_step_sizes_end_in_arrows_below_the_strip():
+    table = synthetic.without_optimum(problems=("mine",)).copy()
+    wide = (table["method"] == "cv") & (table["step_size"] == 1e-4)
+    table.loc[wide, ["elbo_low", "elbo_high"]] = [-1e12, 1e12]
+    (ax,), _ = draw("variational", "steps", table)
+    (bar,) = [one for one in segments(ax, "cv, jax: 95 %") if one[1] - one[0] == np.ptp(segments(ax, "cv, jax: 95 %"))]
+    low, high = ax.transAxes.inverted().transform(ax.transData.transform([(1e-4, end) for end in bar]))[:, 1]
+    up, down = line(ax, "cv: beyond, high"), line(ax, "cv: beyond, low")
+    assert (up.get_marker(), down.get_marker()) == (r"$\uparrow$", r"$\downarrow$")
+    assert 1e-4 in up.get_xdata()
+    assert 1e-4 in down.get_xdata()
+    assert low == pytest.approx(0, abs=1e-6)
+    assert high - 0.05 < up.get_ydata()[0] < high < line(ax, "naive: all diverged").get_ydata()[0]
+    assert "interval beyond the panel" in [text.get_text() for text in legend([ax])[0]]
+
+
+def test_a_panel_of_one_step_size_is_left_out_where_others_have_several():
+    table = synthetic.convergence()
+    one = (table["problem"] == "sonar") | (table["step_size"] == table["step_size"].max())
+    assert titles(draw("variational", "steps", table[one])[0]) == ["sonar"]
+    alone = table["step_size"] == table["step_size"].min()
+    assert titles(draw("variational", "steps", table[alone])[0]) == ["sonar", "australian"]
 
 
 def test_convergence_shows_the_elbo_where_no_optimum_is_known():
@@ -239,11 +272,11 @@ def test_sensitivity_maps_the_distance_to_the_best():
     assert all(float(text or 0) < 99.5 for ax in panels[:4] for text in texts(ax))  # no room: the colour says it
     both = pd.concat([table.assign(estimator="mlmc"), table.assign(estimator="naive")], ignore_index=True)
     axes, _ = draw("variational", "sensitivity", both)
-    first = [text for text in titles(axes) if text.endswith("β = 0.1") and "," in text]
+    first = [" ".join(text.split()) for text in titles(axes) if text.endswith("β = 0.1") and "," in text]
     assert first == [f"{name}, {one}: β = 0.1" for name in ("hlr", "blr") for one in ("mlmc", "naive")]
     named = both.assign(method=np.where(both["estimator"] == "naive", "mc_", "mlmc_") + both["r"].astype(str))
     axes, _ = draw("variational", "sensitivity", named)
-    assert {"hlr, mc: β = 0.1", "hlr, mlmc: β = 0.1"} <= set(titles(axes))
+    assert {"hlr, mc: β = 0.1", "hlr, mlmc: β = 0.1"} <= {" ".join(text.split()) for text in titles(axes)}
     wide = draw("variational", "sensitivity", part(table, problem="hlr", beta=0.4))[0][0]
     assert max(float(text) for text in texts(wide)) > 100
 
@@ -272,6 +305,13 @@ def test_curves_of_policies_are_returns_and_of_discrete_problems_reach_zero():
     ax = draw("search", "curves", synthetic.discrete())[0][0]
     lowest = line(ax, "pymoo_ga").get_ydata().min()
     assert dict(zip(ax.get_yticks(), [t.get_text() for t in ax.get_yticklabels()], strict=True))[lowest] == "0"
+
+
+def test_curves_of_discrete_searches_are_of_modes_and_of_a_genetic_algorithms_best_point():
+    label = draw("search", "curves", synthetic.discrete())[0][0].get_ylabel()
+    assert "mode or best point" in label
+    assert "mean" not in label
+    assert "f(mean)" in small("search", "curves")[0][0].get_ylabel()
 
 
 def test_effort_marks_what_was_not_met_at_its_budget():
@@ -356,6 +396,80 @@ def test_boxes_of_sums_over_tasks():
     np.testing.assert_allclose(part(squares, problem="two", method="paper_vv")["drawn"], here["error"] ** 2)
     exact = part(table, problem="two").assign(error=0.0, method="convex")
     assert "exact" in texts(draw("integral", "boxes", pd.concat([table, exact]), of="absolute")[0][0])
+
+
+def derived(problems):
+    """Estimates of a derived quantity by methods with a large and a small spread."""
+    table = synthetic.estimates(("monte_carlo", "vector_valued", "neural"), problems, ("log_evidence",))
+    return table.assign(derived=True)
+
+
+def test_boxes_of_values_in_a_row_have_one_scale_and_are_whole():
+    table = pd.concat([derived(("twice",)), derived(("once",)).assign(truth=10.0)])
+    axes, rows = draw("integral", "boxes", table)
+    assert titles(axes) == [f"{name}\n{words}" for name in ("twice", "once")
+                            for words in ("Monte Carlo", "vector-valued", "neural")]  # fmt: skip
+    for ax in axes:
+        name, method = ax.get_title(loc="left").splitlines()
+        low, high = ax.get_ylim()
+        own = rows[rows["problem"] == name]["drawn"]
+        assert low < own.min() < own.max() < high, method
+        left = next(other for other in axes if other.get_subplotspec().rowspan == ax.get_subplotspec().rowspan)
+        assert left.get_ylim() == (low, high)
+        assert left.get_ylabel() == "log evidence"
+
+
+def test_problems_that_differ_in_their_number_of_points_alone_share_a_panel():
+    table = synthetic.errors(("monte_carlo", "paper_vv"))
+    apart = table.assign(problem=table["problem"] + "_" + table["sizes"])
+    axes, rows = draw("integral", "errors", apart)
+    assert titles(axes) == ["borehole: f_H"]
+    assert list(line(axes[0], "paper_vv").get_xdata()) == sorted(set(rows["m"]))
+    same = apart.assign(sizes="20", m=20, points=40).drop_duplicates(["problem", "task", "method"])
+    assert len(draw("integral", "errors", same)[0]) == apart["problem"].nunique()
+
+
+def test_times_of_a_single_number_of_points_have_no_panel():
+    table = synthetic.TABLES["integral", "seconds"]()
+    axes, _ = draw("integral", "seconds", table[table["sizes"] == "10"])
+    assert titles(axes) == ["borehole: f_H"]
+    assert [ax.get_ylabel() for ax in axes] == ["mean absolute error"]
+    assert len(small("integral", "seconds")[0]) == 2
+
+
+def test_titles_that_are_too_long_are_broken_and_labels_that_would_touch_left_out():
+    table = synthetic.split().assign(bias2_high=lambda frame: 1e-9 * frame["bias2"], bias2=0.0, bias2_low=0.0)
+    table = pd.concat([table, table.assign(problem="gain")])
+    titled = {"borehole": "draws of the published code, as in the appendix", "gain": "short"}
+    figure, _ = dataclasses.replace(FIGURES["integral", "split"], titles=titled).render(table)
+    figure.draw_without_rendering()
+    for ax in figure.axes:
+        title = next(one for one in ax.findobj(Text) if one.get_text() == ax.get_title(loc="left"))
+        box, beside = title.get_window_extent(), [other.get_window_extent() for other in figure.axes if other is not ax]
+        ends = [
+            other.x0 for other in beside if other.x0 > box.x0 and other.y0 < ax.get_window_extent().y1 < other.y1 + 1
+        ]
+        assert box.x1 < min([*ends, figure.bbox.width])
+        assert "m = " in title.get_text()
+        labels = [label.get_window_extent() for label in ax.get_xticklabels()]
+        assert all(one.x1 < other.x0 for one, other in itertools.pairwise(labels))
+
+
+def test_an_arrow_of_a_bias_below_the_axis_is_in_the_panel():
+    table = part(synthetic.estimates(("monte_carlo", "vector_valued")), sizes="10")
+    near = (table["method"] == "monte_carlo") & (table["task"] == "f_H")
+    table.loc[near, "error"] -= table.loc[near, "error"].mean() * (1 - 1e-9)
+    (ax,), _ = draw("integral", "boxes", table)
+    arrow = line(ax, "monte_carlo: mean")
+    assert arrow.get_marker() == "<"
+    assert arrow.get_xdata()[0] > ax.get_xlim()[0]
+    assert arrow.get_clip_on()
+
+
+def test_units_of_the_hares():
+    axes, _ = small("integral", "predictive")
+    assert [ax.get_ylabel() for ax in axes] == ["thousands of pelts"] * 2
+    assert axes[-1].get_xlabel() == "year"
 
 
 def test_bands_of_many_methods_of_one_problem_have_a_panel_each():

@@ -25,7 +25,7 @@ EIGHT = (*synthetic.METHODS, "full_batch", "mine", "her_own")
 TEN = ("fast_ingo", "fast_ingo_adaptive", "ingo", "ingo_step", "igo", "es", "reinforce_gd", "pycma", "sep_cmaes", "evosax_snes")  # fmt: skip
 SEVEN = (*synthetic.MAE, "zero_variance", "paper_cf", "paper_vv_fixed")
 UNITS = {"nats", "seconds", "(s)", "data rows", "%", "points", "epoch", "iteration", "generations", "evaluations", "passes", "step",
-         "dimension", "gap", "error", "truth", "iid", "time", "f and fits", "score", "value", "x", "y", "α"}  # fmt: skip
+         "dimension", "gap", "error", "truth", "iid", "time", "f and fits", "score", "value", "pelts", "year", "x", "y", "α"}  # fmt: skip
 TEXT = dict.fromkeys(("sizes", "kernel"), str)
 # one each with bars, with lines and bands, with steps, with boxes; `make test-long` has all
 SHORT = ("shares", "convergence", "curves", "boxes")

@@ -17,7 +17,7 @@ from lowvar_studies.reports.drawing import charts
 from lowvar_studies.reports.drawing.rows import one_backend, part, problems
 from lowvar_studies.reports.drawing.style import Estimator, integrators
 from lowvar_studies.reports.integral.estimates import ESTIMATES, last_task
-from lowvar_studies.reports.integral.figures.common import by_sizes, title
+from lowvar_studies.reports.integral.figures.common import by_sizes, in_series, task_words, title
 
 QUANTITIES = {
     "error": "error of the estimate",
@@ -30,6 +30,7 @@ _FEW = 40  # most repetitions that are drawn as dots
 _FEWEST = 5  # least repetitions for a box
 _ROOM = 4  # standard deviations that fit beside each other above a panel
 _NOT_IN_GIT = {"value", "standard_error"}  # of the table: a picture needs only what the rows of kept pages have
+_SMALLER = "<"  # marker in place of the diamond of a bias below the axis
 _WIDE = 25.0  # ratio of the methods' error sizes above which the axis is logarithmic, with absolute errors
 
 
@@ -64,7 +65,7 @@ def draw(rows: Frame) -> Picture:
 
     Sums of errors, and errors whose sizes differ much between methods, are absolute and on a logarithmic axis.
     """
-    looks = integrators(rows["method"])
+    rows, looks = in_series(rows), integrators(rows["method"])
     drawn = str(rows["of"].iloc[0])
     return _values(rows, looks) if drawn == "value" else _errors(rows, looks, drawn)
 
@@ -93,7 +94,10 @@ def _errors(rows: Frame, looks: dict, of: str) -> Picture:
         (_linear if signed else _logarithmic)(ax, problem if of == "error" else rows)  # sums are of one unit
         _rows(ax, problem[problem["sizes"] == size], own, signed)
         ax.set_yticks(range(len(own)), charts.short(own, 30) if labelled else [""] * len(own))
-    drawing.legend(fig, _keys("mean error: the bias" if of == "error" else "mean"))
+    keys = _keys("mean error: the bias" if of == "error" else "mean")
+    if any(line.get_marker() == _SMALLER for ax in axes for line in ax.lines):
+        keys.append(drawing.entry("a smaller bias", ls="", marker=_SMALLER, ms=5, mfc="white", mec=INK))
+    drawing.legend(fig, keys)
     return fig
 
 
@@ -181,30 +185,37 @@ def _box(
         draw(sample, beside, color=look.colour, marker=".", ls="", ms=4, alpha=0.7, zorder=3, mew=0, label=label)
     if not np.isfinite(mean):
         mean = float(sample.mean())
-    edge = ax.get_xlim()[0] if across else -np.inf
-    style = {"mfc": "white", "mec": INK, "mew": 0.9, "ls": "", "zorder": 4, "clip_on": mean >= edge}
-    draw([max(mean, edge)], [place], marker="D" if mean >= edge else "<", ms=4.5, label=f"{label}: mean", **style)
+    style = {"mfc": "white", "mec": INK, "mew": 0.9, "ls": "", "zorder": 4, "ms": 4.5, "label": f"{label}: mean"}
+    low, high = ax.get_xlim() if across else (-np.inf, np.inf)
+    if mean >= low:
+        draw([mean], [place], marker="D", **style)
+    else:  # on a logarithmic axis: an arrow in the panel, beside the method's name
+        draw([low * (high / low) ** 0.02], [place], marker=_SMALLER, **style)
 
 
 def _values(rows: Frame, looks: dict) -> Picture:
-    groups = [(name, method) for name in problems(rows) for method in looks
-              if ((rows["problem"] == name) & (rows["method"] == method)).any()]  # fmt: skip
-    columns = min(len(groups), 3 if rows["sizes"].nunique() <= 4 else 2)
-    height = math.ceil(len(groups) / columns)
-    fig = drawing.figure(2.5 * height + 0.2)
-    axes = drawing.cells(fig, len(groups), columns)
-    charts.outer(axes, columns, "points m")
-    several = len(problems(rows)) > 1
-    for rank, ((name, method), ax) in enumerate(zip(groups, axes, strict=True)):
-        sample = part(rows, problem=name, method=method)
-        words = textwrap.shorten(looks[method].label, 24, placeholder="...")
-        crowded = rows.loc[rows["problem"] == name, "sizes"].nunique() > _ROOM
-        ax.set_title(f"{name}\n{words}" if several else words, pad=20 + 10 * crowded)
-        _by_size(ax, sample, looks[method], method, rows[rows["problem"] == name])
-        if rank % columns == 0:
-            ax.set_ylabel(sample["task"].iloc[0].replace("_", " "))
-        else:
-            ax.set_yticklabels([])
+    """Rows of panels for each problem, which have one scale: only the left one names its values."""
+    names = problems(rows)
+    methods = {name: [one for one in looks if one in set(part(rows, problem=name)["method"])] for name in names}
+    columns = min(max(map(len, methods.values())), 3 if rows["sizes"].nunique() <= 4 else 2)
+    lines = [(name, methods[name][at : at + columns]) for name in names for at in range(0, len(methods[name]), columns)]
+    fig = drawing.figure(2.5 * len(lines) + 0.2)
+    for line, (name, some) in zip(fig.subplots(len(lines), columns, squeeze=False), lines, strict=True):
+        problem = part(rows, problem=name)
+        for rank, ax in enumerate(line):
+            if rank >= len(some):
+                ax.remove()
+                continue
+            words = textwrap.shorten(looks[some[rank]].label, 24, placeholder="...")
+            crowded = problem["sizes"].nunique() > _ROOM
+            ax.set_title(f"{name}\n{words}" if len(names) > 1 else words, pad=20 + 10 * crowded)
+            _by_size(ax, part(problem, method=some[rank]), looks[some[rank]], some[rank], problem)
+            if rank == 0:
+                ax.set_ylabel(task_words(problem["task"].iloc[0]))
+            else:
+                ax.set_yticklabels([])
+            if rank >= len(methods[name]) - methods[name].index(some[0]) - columns:  # nothing of the problem below
+                ax.set_xlabel("points m")
     keys = [*_keys("mean"), drawing.entry("truth", color=INK, lw=1.2, ls=(0, (4, 2)))]
     keys.append(drawing.entry("standard deviation", ls="", marker="$0.1$", ms=15, color=INK, mew=0.3))
     drawing.legend(fig, keys)
@@ -214,8 +225,7 @@ def _values(rows: Frame, looks: dict) -> Picture:
 def _by_size(ax: Axes, rows: Frame, look: Estimator, method: str, problem: Frame) -> None:
     order = list(problem.sort_values("points", kind="stable")["sizes"].drop_duplicates())
     truth = float(rows["truth"].iloc[0])
-    reach = (problem["drawn"] - truth).abs()
-    reach = 1.08 * float(reach[np.isfinite(reach)].groupby(problem["method"]).max().median())
+    reach = 1.08 * max((_reach(one["drawn"] - truth) for _, one in problem.groupby(["method", "sizes"])), default=0.0)
     reach = reach if reach > 0 else max(1e-3 * abs(truth), 1e-12)  # all failed, or all exact
     ax.set_ylim(truth - reach, truth + reach)
     ax.set_xlim(-0.6, len(order) - 0.4)
@@ -237,6 +247,15 @@ def _by_size(ax: Axes, rows: Frame, look: Estimator, method: str, problem: Frame
             ax.text(place, height, word, transform=ax.get_xaxis_transform(), ha="center", va="bottom", fontsize=SMALL)
 
 
+def _reach(deviations: Any) -> float:
+    """The largest distance of what ``_box`` draws: of every value, or of the whiskers of many."""
+    sample = np.asarray(deviations, float)
+    sample = sample[np.isfinite(sample)]
+    if not len(sample):
+        return 0.0
+    return float(np.abs(sample if len(sample) <= _FEW else np.quantile(sample, [0.05, 0.95])).max())
+
+
 BOXES = Figure(
     "boxes",
     replace(ESTIMATES, columns=tuple(one for one in ESTIMATES.columns if one.name not in _NOT_IN_GIT)),
@@ -244,8 +263,9 @@ BOXES = Figure(
     draw,
     caption="Errors of the estimates over repetitions. Boxes and lines are quartiles and medians, whiskers extend from "
     "the 5 % to the 95 % quantile, and dots are single repetitions if these are few. The diamond is the mean error, "
-    "which is the bias. With absolute errors, it is the absolute value of the bias: small if it lies left of its box. "
-    "For quantities derived from several integrals, the figure shows the estimates with their standard deviations as "
+    "which is the bias. With absolute errors, it is the absolute value of the bias: small if it lies left of its box, "
+    "and an arrow where it is below the axis. `m = 40/20` are 40 points of the first task and 20 of the second. For "
+    "quantities derived from several integrals, the figure shows the estimates with their standard deviations as "
     "numbers, and a dashed line at the truth.",
     answer="errors of the estimates of each method of integration over repetitions.",
 )  # fmt: skip

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from lowvar.core import drawing
@@ -9,12 +11,12 @@ from lowvar.core.drawing import FAINT, INK, SMALL, Axes, Picture
 from lowvar_studies.reports.declarations import Figure, Frame
 from lowvar_studies.reports.drawing import charts
 from lowvar_studies.reports.drawing.charts import Lines
-from lowvar_studies.reports.drawing.rows import numbers, one_backend, positive, problems, whole
+from lowvar_studies.reports.drawing.rows import numbers, one_backend, part, positive, problems, whole
 from lowvar_studies.reports.drawing.style import integrators
 from lowvar_studies.reports.integral import errors as tables
 from lowvar_studies.reports.integral import illustrations
 from lowvar_studies.reports.integral.estimates import last_task
-from lowvar_studies.reports.integral.figures.common import compared, title
+from lowvar_studies.reports.integral.figures.common import compared, in_series, title
 
 AXES = {"m": "points m of the task", "points": "points of all tasks"}
 _STEP = 1.045  # factor on the horizontal axis between methods at their only number of points
@@ -30,7 +32,7 @@ def select(errors: Frame) -> Frame:
 
 def draw(rows: Frame) -> Picture:
     """A panel for each problem in which methods can be compared."""
-    rows = compared(rows)
+    rows = in_series(compared(rows))
     names, looks = problems(rows), integrators(rows["method"])
     fig, axes = charts.grid(len(names), y="mean absolute error", height=3.3)
     for name, ax in zip(names, axes, strict=True):
@@ -83,30 +85,32 @@ def _floor(ax: Axes, truth_error: float) -> None:
 
 ERRORS = Figure(
     "errors", tables.ERRORS, select, draw,
-    caption="Mean absolute error of the estimates, over repetitions, against the number of points; bars are 95 % "
-    "intervals. All methods share the points of a repetition. The dotted line is "
+    caption="Mean absolute error of the estimates of each problem's last task, over repetitions, against the number of "
+    "points; bars are 95 % intervals. All methods share the points of a repetition. The dotted line is "
     "twice the error of the truth: smaller errors are indistinguishable from zero.",
     answer="mean absolute error of each method of integration against the number of points, with 95 % intervals.",
 )  # fmt: skip
 
 
 def draw_seconds(rows: Frame) -> Picture:
-    """A row of two panels for each problem in which methods can be compared: time and points, and error and time."""
-    rows = compared(rows)
-    names, looks = problems(rows), integrators(rows["method"])
-    fig = drawing.figure(2.9 * len(names) + 0.2)
-    axes = fig.subplots(len(names), 2, squeeze=False)
-    label = charts.amortised(rows["repetitions"])
-    for name, (left, right) in zip(names, axes, strict=True):
-        problem = rows[rows["problem"] == name]
-        left.set_title(name)
-        right.set_title(f"error of {problem['task'].iloc[0]}")
-        _time(left, problem, looks)
-        _worth(right, problem, looks)
-        left.set_ylabel(label)
-        right.set_ylabel("mean absolute error")
-    axes[-1, 0].set_xlabel("points of all tasks")
-    axes[-1, 1].set_xlabel(label)
+    """Panels of each problem in which methods can be compared: error and time, and before it time and points.
+
+    A problem with a single number of points has none of the second kind, which would show a column of markers. These
+    problems come last, two in a row.
+    """
+    rows = in_series(compared(rows))
+    looks, label = integrators(rows["method"]), charts.amortised(rows["repetitions"])
+    several = {name: part(rows, problem=name)["points"].nunique() > 1 for name in problems(rows)}
+    panels = [(name, kind) for name, more in several.items() if more for kind in (_time, _worth)]
+    panels += [(name, _worth) for name, more in several.items() if not more]
+    fig = drawing.figure(2.9 * math.ceil(len(panels) / 2) + 0.2)
+    for rank, ((name, kind), ax) in enumerate(zip(panels, drawing.cells(fig, len(panels), 2), strict=True)):
+        problem, task = part(rows, problem=name), part(rows, problem=name)["task"].iloc[0]
+        kind(ax, problem, looks)
+        ax.set_title(f"{name}: time" if kind is _time else title("error", task) if several[name] else title(name, task))
+        ax.set_ylabel(label if kind is _time else "mean absolute error")
+        if rank + 2 >= len(panels) or panels[rank + 2][1] is not kind:
+            ax.set_xlabel("points of all tasks" if kind is _time else label)
     drawing.legend(fig, charts.keys(looks, interval="bars"))
     return fig
 
@@ -131,10 +135,10 @@ def _worth(ax: Axes, rows: Frame, looks: dict) -> None:
 
 SECONDS = Figure(
     "seconds", tables.SECONDS, one_backend, draw_seconds,
-    caption="Left: time of a repetition against the number of points, without compilation, on the machine that made "
-    "this report: the time of all repetitions, which are computed together, divided by their number; a single one "
-    "would take longer. Right: mean absolute error against that time, with 95 % intervals; lower and further left is "
-    "better.",
+    caption="Time of a repetition against the number of points, where there are several, without compilation, on the "
+    "machine that made this report: the time of all repetitions, which are computed together, divided by their number; "
+    "a single one would take longer. Beside it: mean absolute error against that time, with 95 % intervals; lower and "
+    "further left is better.",
     answer="error against wall time.",
 )  # fmt: skip
 

@@ -17,6 +17,7 @@ from lowvar_studies.reports.integral.figures.common import title
 
 _INTEGRAND, _DENSITY = "#B5B5B5", "#EFEFEF"
 _SERIES, _TASK = "#0072B2", "#D55E00"
+_UNITS = dict.fromkeys(("hare", "lynx"), ("thousands of pelts", "year"))  # of values and times of a series
 _MAP = "viridis_r"  # from the prior (light) to the posterior (dark)
 _NAMED = 5  # temperatures labelled on the colour bar
 _LEVELS = 20
@@ -202,8 +203,8 @@ def draw_series(rows: Frame) -> Picture:
     for name, ax in zip(names, axes, strict=True):
         ax.set_title(str(name))
         marked |= _series(ax, rows[rows["series"] == name].sort_values("time"))
-        ax.set_ylabel("value")
-    axes[-1].set_xlabel("time")
+        ax.set_ylabel(_UNITS.get(name, ("value", "time"))[0])
+    axes[-1].set_xlabel(_UNITS.get(names[-1], ("value", "time"))[1])
     axes[-1].xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, steps=[1, 2, 5, 10]))
     fig.align_ylabels(axes)
     keys = [

@@ -15,7 +15,7 @@ from lowvar_studies.reports.drawing.rows import one_backend
 from lowvar_studies.reports.drawing.style import integrators
 from lowvar_studies.reports.integral.errors import DECOMPOSITION
 from lowvar_studies.reports.integral.estimates import last_task
-from lowvar_studies.reports.integral.figures.common import by_sizes, compared, title
+from lowvar_studies.reports.integral.figures.common import by_sizes, compared, in_series, title
 
 PARTS = {"bias2": ("bias²", "#D55E00", "D"), "variance": ("variance", "#0072B2", "o")}
 _PLACE = {"bias2": -0.16, "variance": 0.16}  # of a dot in its row of height 1
@@ -37,7 +37,7 @@ def draw(rows: Frame) -> Picture:
     The two parts are below each other, because bars cannot be stacked on a logarithmic axis. Text at the right compares
     the mean squared error with Monte Carlo's.
     """
-    rows = compared(rows)
+    rows = in_series(compared(rows))
     based = rows["method"].eq(_BASELINE).groupby(rows["problem"]).transform("any")
     rows = rows[based] if based.any() else rows
     groups, looks = by_sizes(rows), integrators(rows["method"])

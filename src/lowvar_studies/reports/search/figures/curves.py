@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from lowvar.core import drawing
@@ -15,6 +17,7 @@ from lowvar_studies.reports.drawing.style import searchers
 from lowvar_studies.reports.search import progress as tables
 
 AXES = {"evaluations": "evaluations", "iteration": "iteration", "seconds": "seconds"}
+_CENTRES = {"ingo_binary": "mode", "ingo_categorical": "mode", "pymoo_ga": "best point"}  # of others, the mean
 _LEAST = 2e-11  # smaller gaps are drawn at this value: runs end slightly below the target
 _RISE = 1e3  # lines leave the panel where gaps exceed this multiple of the start's
 _MARKS = 7  # markers on a line, besides its end
@@ -35,7 +38,7 @@ def select(curves: Frame, x: str = "evaluations") -> Frame:
 def draw(rows: Frame, x: str = "evaluations") -> Picture:
     """A panel for each problem; without a known optimum (policies) it shows the return, -f."""
     names, looks = problems(rows), searchers(rows["method"])
-    words = {False: "gap: f(mean) − f*", True: "return at the mean (−f)"}
+    words = {False: f"gap: f({centre(rows['method'])}) − f*", True: "return at the mean (−f)"}
     returns = [bool(rows.loc[rows["problem"] == name, "optimum"].isna().all()) for name in names]
     label = charts.amortised(rows["repetitions"]) if x == "seconds" else AXES[x]
     fig, axes = charts.grid(len(names), label, words[returns[0]], height=2.65)
@@ -46,6 +49,16 @@ def draw(rows: Frame, x: str = "evaluations") -> Picture:
             ax.set_ylabel(words[returns[rank]])
     drawing.legend(fig, _keys(looks, rows))
     return fig
+
+
+def centre(methods: Iterable[str]) -> str:
+    """The points at which f is shown for these methods: all but a few have a distribution with a mean.
+
+    >>> centre(["ingo", "pycma"]), centre(["ingo_binary_fast", "pymoo_ga"])
+    ('mean', 'mode or best point')
+    """
+    names = [next((word for start, word in _CENTRES.items() if name.startswith(start)), "mean") for name in methods]
+    return " or ".join(sorted(set(names), key=["mean", *_CENTRES.values()].index))
 
 
 def _keys(looks: dict, rows: Frame) -> list:
@@ -152,7 +165,8 @@ def _scale(ax: Axes, rows: Frame, returns: bool) -> float:
 
 
 _ENDS = (
-    "f(mean) is f at the mean of the search's distribution, f* the optimum. Lines are medians over the repetitions, "
+    "f(mean) is f at the mean of the search's distribution, or at its mode if that is discrete; the genetic algorithm "
+    "has no distribution, but a best point so far. f* is the optimum. Lines are medians over the repetitions, "
     "bands quartiles. A line ends with a ring if its budget was spent, with a rimmed dot if all repetitions had met "
     "the last target, and with a cross if some had diverged. If gaps become exactly zero, the axis has a zero below "
     "its last decade. A line leaves the panel, at a triangle, where gaps exceed a thousand times the start's. If the "

@@ -17,6 +17,7 @@ from lowvar_studies.reports.drawing import charts
 from lowvar_studies.reports.drawing.rows import by_hue, log_slopes, one_backend, problems
 from lowvar_studies.reports.drawing.style import searchers
 from lowvar_studies.reports.search import progress as tables
+from lowvar_studies.reports.search.figures.curves import centre
 from lowvar_studies.reports.search.gathering import solved
 
 _COLUMNS = 3
@@ -46,7 +47,9 @@ def draw(rows: Frame, target: float = TARGET) -> Picture:
             ax.set_yticks(range(len(looks)), charts.short(looks))
     charts.outer(axes, columns, "evaluations")
     keys = [
-        drawing.entry(f"median until f(mean) − f* ≤ {target:g}", ls="", marker="o", color=FAINT, mec=INK, mew=0.6),
+        drawing.entry(
+            f"median until f({centre(looks)}) − f* ≤ {target:g}", ls="", marker="o", color=FAINT, mec=INK, mew=0.6
+        ),
         drawing.entry("95 % interval", marker="|", ms=6, lw=1.6, color=FAINT),
         drawing.entry("not within this budget", ls="", marker=">", ms=7, mfc="none", mew=1.4, color=FAINT),
         drawing.entry("runs that met it", ls="", marker="$n/m$", ms=16, color=FAINT, mew=0.3),

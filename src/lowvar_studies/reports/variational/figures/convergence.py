@@ -27,7 +27,10 @@ AXES = {
 }
 _DECADES = 4  # of gaps shown above the largest final one
 _REACH = 1e3  # largest over smallest distance of an ELBO to the best that is shown
-_STRIP = 0.055  # height of one row of crosses, as a fraction of the panel
+_PANEL, _AROUND = 2.8, 0.85  # height of a panel of step sizes without a strip, and of its title and labels, inches
+_ROW, _WORD = 0.08, 0.17  # height of one row of crosses, and of a tick's label, inches
+_BEYOND = "beyond"  # the name of marks at intervals that leave the panel, ...
+_CUT = {"low": r"$\downarrow$", "high": r"$\uparrow$"}  # ... and these marks
 _LOST = "#FFF1B8"  # the strip; intervals are grey or in the colour of a method
 _BESIDE = 1.12  # factor between methods that share their only step size
 _ENDS = ("middle", "low", "high")
@@ -182,11 +185,22 @@ def select_ends(convergence: Frame) -> Frame:
 
 
 def draw_ends(rows: Frame) -> Picture:
-    """A panel for each problem, with a strip at the top for step sizes at which runs diverged."""
+    """A panel for each problem, with a strip at the top for step sizes at which runs diverged.
+
+    Problems with one step size are left out where others have several: they say nothing of step sizes.
+    """
+    several = rows.groupby("problem")["step_size"].transform("nunique") > 1
+    rows = rows[several] if several.any() else rows
     looks, known = estimators(rows["method"]), backends(rows)
-    panel = partial(_ends_panel, looks=looks, known=known)
-    fig = charts.each(rows, panel, "step size", "final gap: ELBO* − ELBO (nats)")
+    ended = rows[lost(rows)].groupby("problem")["method"].nunique()
+    height = _PANEL + _ROW * float(ended.max() if len(ended) else 0)
+    panel = partial(_ends_panel, looks=looks, known=known, inch=1 / (height - _AROUND))
+    fig = charts.each(rows, panel, "step size", "final gap: ELBO* − ELBO (nats)", height=height)
     entries = charts.keys(looks, known, interval="bars")
+    if any(line.get_gid() == _BEYOND for ax in fig.axes for line in ax.lines):
+        entries.append(
+            drawing.entry("interval beyond the panel", color=FAINT, marker=_CUT["high"], ms=10, mew=0.6, ls="")
+        )
     if (rows["diverged"] >= rows["repetitions"]).any():
         words = "diverged, or worse than at the start"
         entries.append(drawing.entry(words, color=INK, marker="x", ls="", mew=1.8))
@@ -196,17 +210,14 @@ def draw_ends(rows: Frame) -> Picture:
     return fig
 
 
-def _ends_panel(ax: Axes, rows: Frame, looks: dict, known: list[str]) -> None:
+def _ends_panel(ax: Axes, rows: Frame, looks: dict, known: list[str], inch: float) -> None:
     y = _quantity(rows)
     drawn = _drawable(rows, y)
     if not charts.ready(ax, drawn, why_empty(rows), "xy" if y == "gap" else "x"):
         return
     _room(ax, drawn, rows)
     drawn = drawn.assign(place=drawn["step_size"] * drawn["method"].map(_beside(drawn, list(looks))))
-    charts.draw(ax, drawn, looks, "place", *_ENDS, mark="bars", name="{}, {}", backends=known)
-    for method, some in drawn[drawn["diverged"] > 0].groupby("method", sort=False):
-        style = {"ls": "", "marker": "o", "mfc": "none", "ms": 13, "mew": 1.0}
-        ax.plot(some["place"], some["middle"], color=looks[method].colour, **style)
+    cut = drawn.iloc[:0]
     if y == "elbo" and len(drawn) == 1:  # no distance to another value
         ax.set_ylabel("ELBO (nats)")
         ax.ticklabel_format(axis="y", useOffset=False)
@@ -217,7 +228,21 @@ def _ends_panel(ax: Axes, rows: Frame, looks: dict, known: list[str]) -> None:
             charts.note(ax, f"below {floor:.4g} nats: not shown")
     else:
         charts.frame(ax, *numbers(drawn, "low", "middle", "high"))
-    _crosses(ax, rows, looks)
+    if len(drawn) > 1:
+        cut, drawn = drawn, drawn.assign(**{end: drawn[end].clip(*ax.get_ylim()) for end in _CUT})
+    charts.draw(ax, drawn, looks, "place", *_ENDS, mark="bars", name="{}, {}", backends=known)
+    for method, some in drawn[drawn["diverged"] > 0].groupby("method", sort=False):
+        style = {"ls": "", "marker": "o", "mfc": "none", "ms": 13, "mew": 1.0}
+        ax.plot(some["place"], some["middle"], color=looks[method].colour, **style)
+    low, high = ax.get_ylim()
+    top = _crosses(ax, rows, looks, inch)
+    for method, some in cut.groupby("method", sort=False):
+        for end, beyond, height in (("low", some["low"] < low, 0.035), ("high", some["high"] > high, top - 0.035)):
+            style = {"ls": "", "marker": _CUT[end], "ms": 10, "mew": 0.6, "color": looks[method].colour, "gid": _BEYOND}
+            place = some.loc[beyond & some["middle"].between(low, high), "place"]
+            if len(place):
+                label = f"{method}: beyond, {end}"
+                ax.plot(place, np.full(len(place), height), transform=ax.get_xaxis_transform(), label=label, **style)
 
 
 def _room(ax: Axes, drawn: Frame, rows: Frame) -> None:
@@ -238,18 +263,35 @@ def _beside(drawn: Frame, order: list[str]) -> dict[str, float]:
     return {method: step ** (rank - (len(methods) - 1) / 2) for rank, method in enumerate(methods)}
 
 
-def _crosses(ax: Axes, rows: Frame, looks: dict) -> None:
-    """Marks diverged step sizes in a strip above the data, with a row for each method."""
+def _crosses(ax: Axes, rows: Frame, looks: dict, inch: float) -> float:
+    """Marks diverged step sizes in a strip above the data, with a row for each method; ``inch`` is one in panels.
+
+    Returns:
+        The height at which the strip begins, 1 without one.
+    """
     from matplotlib.patches import Rectangle
 
     ended = rows[lost(rows)]
     methods = [method for method in looks if (ended["method"] == method).any()]
     if not methods:
-        return
-    strip = _STRIP * (len(methods) + 0.4)
-    low, high = ax.transScale.transform([(1, end) for end in ax.get_ylim()])[:, 1]
-    top = low + (high - low) / (1 - strip)
-    ax.set_ylim(top=ax.transScale.inverted().transform((0, top))[1])
+        return 1.0
+    row, strip = _ROW * inch, _ROW * inch * (len(methods) + 0.4)
+    charts.round_axis(ax.yaxis)  # ticks of the data alone
+    low, high = ax.get_ylim()
+    both = zip(ax.get_yticks(), ax.get_yticklabels(), strict=False)
+    ticks = {float(at): label.get_text() for at, label in both if low <= at <= high}
+    bottom, end = ax.transScale.transform([(1, low), (1, high)])[:, 1]
+    top = bottom + (end - bottom) / (1 - strip)
+    top, middle = ax.transScale.inverted().transform([(1, top), (1, (end + top) / 2)])[:, 1]
+    ax.set_ylim(top=top)
+    inside = ax.transAxes.inverted()
+    heights = {at: inside.transform(ax.transData.transform((1, at)))[1] for at in ticks}
+    clear = {at: text for at, text in ticks.items() if heights[at] < 1 - strip / 2 - _WORD * inch}
+    ax.set_yticks([*clear, middle], [*clear.values(), "diverged"])
+    ax.minorticks_off()
+    name = ax.yaxis.get_major_ticks()[-1]
+    name.tick1line.set_visible(False)
+    name.gridline.set_visible(False)
     ax.add_patch(Rectangle((0, 1 - strip), 1, strip, transform=ax.transAxes, color=_LOST, lw=0, zorder=0))
     ax.plot([0, 1], [1 - strip] * 2, transform=ax.transAxes, color=FAINT, lw=0.8, zorder=0)
     for rank, method in enumerate(methods):
@@ -257,10 +299,11 @@ def _crosses(ax: Axes, rows: Frame, looks: dict) -> None:
         complete = own["diverged"] >= own["repetitions"]
         for some, marker in ((own[complete], "x"), (own[~complete], "o")):
             place = np.unique(some["step_size"])
-            height = np.full(len(place), 1 - _STRIP * (rank + 0.7))
-            style = {"color": looks[method].colour, "ls": "", "marker": marker, "mew": 1.8, "ms": 6, "mfc": "none"}
+            height = np.full(len(place), 1 - row * (rank + 0.7))
+            style = {"color": looks[method].colour, "ls": "", "marker": marker, "mew": 1.5, "ms": 4, "mfc": "none"}
             label = f"{method}: {'all' if marker == 'x' else 'some'} diverged"
             ax.plot(place, height, transform=ax.get_xaxis_transform(), label=label, **style)
+    return 1 - strip
 
 
 _RETROSPECT = (
@@ -300,6 +343,7 @@ STEPS = Figure(
     caption="Gap between the final ELBO and the optimum against step size: geometric means over the repetitions with "
     "95 % intervals. Where the optimum is unknown: the mean final ELBO, on an axis that is logarithmic in the distance "
     "to a value slightly above the best. A cross marks a step size at which all runs diverged or ended worse than at "
-    "their start, a ring one at which some did; both are in the yellow strip. Methods that share their only step size "
+    "their start, a ring one at which some did; both are in the yellow strip. An arrow ends an interval that leaves "
+    "the panel. Methods that share their only step size "
     "are drawn side by side.",
 )  # fmt: skip
