@@ -440,6 +440,9 @@ def same(a: float, b: float, width: float = 0.0) -> bool:
         a: a number.
         b: the other.
         width: of the interval of a number that a long run made, where rounding grows.
+
+    >>> same(1.0, 1.0001), same(1.0, 1.0001, width=1.0), same(1.0, 1.01, width=1.0)
+    (False, True, False)
     """
     slack = _ROUNDING * width if 0 < width < math.inf else 0.0
     return math.isclose(a, b, rel_tol=_SAME, abs_tol=max(slack, 1e-300)) or (math.isnan(a) and math.isnan(b))

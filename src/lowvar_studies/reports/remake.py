@@ -150,7 +150,7 @@ def remake(page: Page, claim: str | None = None, figure: str | None = None, *, s
     if claim is not None:
         claim = claim.removeprefix(f"{page.name}:")
         if claim not in stated and (elsewhere := _pages_of(claim, study)):
-            raise UserError(f"--claim {claim}: it is of page {elsewhere}: lowvar remake {elsewhere} --claim {claim}")
+            raise UserError(f"--claim {claim}: it is a claim of {elsewhere}, not of page {page.name}")
         check_known("claim", claim, stated, where=page.name, see=str(page.text))
     if figure is not None:
         check_known("figure", figure, study.figures, where=page.name)
@@ -306,7 +306,13 @@ def side_by_side(now, before, most: int, *, compared: bool = True) -> list[str]:
 
 
 def _widths(rows) -> dict[str, Any]:
-    """The width of the interval of each number that has one, by column."""
+    """The width of the interval of each number that has one, by column.
+
+    >>> import pandas as pd
+    >>> rows = pd.DataFrame({"points": [9.0], "bias": [0.1], "bias_low": [-1.0], "bias_high": [2.0]})
+    >>> {name: width.tolist() for name, width in sorted(_widths(rows).items())}
+    {'bias': [3.0], 'bias_high': [3.0], 'bias_low': [3.0]}
+    """
     columns, found = list(rows), {}
     for low in (name for name in columns if name == "low" or name.endswith("_low")):
         stem, high = low.removesuffix("low"), f"{low.removesuffix('low')}high"
